@@ -1,0 +1,56 @@
+"""Where chatapp keeps things. Folders are made private to the user (0700) on first use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+import chatapp
+
+
+def config_dir() -> Path:
+    """The person's config.toml, models.toml and themes/ (``CHATAPP_CONFIG_DIR`` overrides)."""
+    return _private("CHATAPP_CONFIG_DIR", Path(platformdirs.user_config_dir("chatapp", appauthor=False)))
+
+
+def data_dir() -> Path:
+    """Conversations and drafts: what must never be lost (``CHATAPP_DATA_DIR`` overrides)."""
+    return _private("CHATAPP_DATA_DIR", Path(platformdirs.user_data_dir("chatapp", appauthor=False)))
+
+
+def cache_dir() -> Path:
+    """Converted models, saved prompt caches, the search index: what can be made again (``CHATAPP_CACHE_DIR``)."""
+    return _private("CHATAPP_CACHE_DIR", Path(platformdirs.user_cache_dir("chatapp", appauthor=False)))
+
+
+def log_dir() -> Path:
+    """Logs of the engine and of the UI."""
+    return private_dir(cache_dir() / "log")
+
+
+def conversations_dir() -> Path:
+    """One ``<id>.jsonl`` for each conversation."""
+    return private_dir(data_dir() / "conversations")
+
+
+def shipped(name: str) -> Path:
+    """A file or folder that ships with chatapp: ``models.toml`` or ``themes``.
+
+    In a wheel it lies in the package's ``data`` folder, in a checkout at the top level.
+    """
+    package = Path(chatapp.__file__).parent
+    packaged = package / "data" / name
+    return packaged if packaged.exists() else package.parent / name
+
+
+def private_dir(path: Path) -> Path:
+    """Makes a folder, and its missing parents, readable by the user only."""
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
+
+
+def _private(variable: str, default: Path) -> Path:
+    override = os.environ.get(variable)
+    return private_dir(Path(override).expanduser() if override else default)

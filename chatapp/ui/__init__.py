@@ -1,0 +1,1 @@
+"""The Textual user interface. Never imports mlx, mlx_lm or transformers."""
