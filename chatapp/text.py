@@ -12,9 +12,9 @@ _UNSAFE = regex.compile(
 
 
 def visible(text: str) -> str:
-    """Replaces each unsafe character by a visible mark of its own.
+    r"""Replaces each unsafe character by a visible mark of its own.
 
-    C0 characters become their Unicode control picture (ESC is ``␛``), all others ``‹U+XXXX›``. ``\\n`` and ``\\t`` stay.
+    C0 characters become their Unicode control picture (ESC is ``␛``), others ``‹U+XXXX›``; newline and tab stay.
     """
     return _UNSAFE.sub(lambda match: _mark(match[0]), text)
 
