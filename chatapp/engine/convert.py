@@ -1,0 +1,212 @@
+"""Turns a GGUF file into an mlx-lm folder, once for each content, with the package gguf2mlx.
+
+Everything that relies on gguf2mlx is here: that its module's ``tqdm`` counts the tensors, that it prints its reasons
+after "❌", and what its tokenizer conversion leaves undone. It needs NumPy, not MLX.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import platform
+import warnings
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from chatapp.errors import ChatappError, Interrupted
+from chatapp.models import store
+from chatapp.models.progress import Report, Step
+from chatapp.models.space import require_space
+
+WeightType = Literal["float16", "float32"]
+
+#: Raised whenever conversions come out differently, so that old ones are made anew.
+RECIPE = 1
+
+_RECORD = "chatapp.json"
+
+#: Pre-tokenizers that gguf2mlx does not know, named as llama.cpp names them: digits one by one, then GPT-2's splitting.
+_DIGITS_THEN_GPT2 = ("smollm", "starcoder", "refact", "command-r")
+
+
+class Conversion(msgspec.Struct, frozen=True):
+    """What is noted beside a converted model.
+
+    Attributes:
+        source: The GGUF's path.
+        sha256: Its content.
+        note: What the person should know of the result; usually empty.
+    """
+
+    source: str
+    sha256: str
+    note: str = ""
+
+
+def best_weight_type() -> WeightType:
+    """What this machine computes fastest: 16 bits on a GPU, float32 where a BLAS library does the work."""
+    if platform.system() == "Darwin" and platform.machine() == "arm64":
+        return "float16"
+    return "float16" if _has_cuda() else "float32"
+
+
+def convert_gguf(gguf: Path, digest: str, report: Report, weight_type: WeightType | None = None) -> Path:
+    """Converts a file, unless that was done before.
+
+    Args:
+        gguf: The file.
+        digest: Its sha256.
+        report: Progress in tensors; may raise Interrupted.
+        weight_type: Of the result; by default `best_weight_type`.
+
+    Returns:
+        The mlx-lm folder.
+
+    Raises:
+        Interrupted: ``report`` raised it.
+        ChatappError: It is no GGUF file, its architecture is unknown, or the disk is full.
+    """
+    kind = weight_type or best_weight_type()
+    target = converted_path(digest, kind)
+    with store.staging(target, report) as folder:
+        if folder is None:
+            return target
+        require_space(folder, _estimate(gguf, kind))
+        note = _run(gguf, folder / "model", kind, report)
+        _private(folder / "model")
+        record = Conversion(source=str(gguf), sha256=digest, note=note)
+        (folder / "model" / _RECORD).write_bytes(msgspec.json.encode(record))
+        os.replace(folder / "model", target)
+    return target
+
+
+def converted_path(digest: str, kind: WeightType) -> Path:
+    """Where the conversion of a content is kept, made or not."""
+    return store.converted_dir() / f"{digest[:32]}-{kind}-{RECIPE}"
+
+
+def read_conversion(folder: Path) -> Conversion | None:
+    """What was noted when a folder was converted; None for a folder that chatapp did not make."""
+    try:
+        return msgspec.json.decode((folder / _RECORD).read_bytes(), type=Conversion)
+    except (OSError, msgspec.DecodeError):
+        return None
+
+
+def _has_cuda() -> bool:
+    names = ("mlx-cuda-12", "mlx-cuda-13", "mlx-cuda")
+    for name in names:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            metadata.version(name)
+            return True
+    return False
+
+
+def _estimate(gguf: Path, kind: WeightType) -> int:
+    """Bytes that the result and the conversion's spool file take together."""
+    reader = _open(gguf)
+    elements = sum(int(tensor.n_elements) for tensor in reader.tensors)
+    return 2 * elements * (2 if kind == "float16" else 4)
+
+
+def _open(gguf: Path) -> Any:
+    from gguf import GGUFReader
+
+    try:
+        return GGUFReader(gguf)
+    except OSError as error:
+        raise ChatappError(f"{gguf} cannot be read: {error.strerror}.", "model") from None
+    except (ValueError, IndexError, KeyError) as error:
+        raise ChatappError(f"{gguf} is not a usable GGUF file ({error}): fetch it again.", "model") from None
+
+
+def _run(gguf: Path, target: Path, kind: WeightType, report: Report) -> str:
+    """Runs the conversion and returns its note."""
+    from gguf2mlx import convert
+
+    said = io.StringIO()
+    caught: list[warnings.WarningMessage]
+    with _counted(report, gguf.name) as watch, contextlib.redirect_stdout(said):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", UserWarning)
+            done = convert(str(gguf), str(target), dtype=kind, model_type="llm")
+    if watch.interrupted is not None:
+        raise watch.interrupted  # gguf2mlx catches what its tensor loop raises
+    if not done:
+        reasons = [line.partition("❌")[2].strip() for line in said.getvalue().splitlines() if "❌" in line]
+        reason = reasons[0] if reasons else "no reason given"
+        raise ChatappError(f"{gguf.name} cannot be converted ({reason}): try an MLX or safetensors version.", "model")
+    if _mend_tokenizer(target) or not any("tokenizer" in str(warning.message) for warning in caught):
+        return ""
+    return "This GGUF names a way of splitting words that is not known here, so that rare texts may be tokenized oddly."
+
+
+class _Watch:
+    """What became of a conversion's progress reports."""
+
+    interrupted: Interrupted | None = None
+
+
+@contextlib.contextmanager
+def _counted(report: Report, file: str) -> Iterator[_Watch]:
+    """Puts our progress in the place of gguf2mlx's progress bar."""
+    from gguf2mlx import gguf2mlx as module
+
+    watch = _Watch()
+
+    class Bar(contextlib.AbstractContextManager["Bar"]):
+        def __init__(self, *_: object, total: int = 0, **__: object) -> None:
+            self.done, self.total = 0, total
+
+        def update(self, count: int = 1) -> None:
+            self.done += count
+            try:
+                report(Step("convert", self.done, self.total, "steps", file))
+            except Interrupted as error:
+                watch.interrupted = error
+                raise
+
+        def __exit__(self, *_: object) -> None:
+            return None
+
+    original = module.tqdm
+    module.tqdm = Bar  # pyright: ignore[reportAttributeAccessIssue]
+    try:
+        yield watch
+    finally:
+        module.tqdm = original
+
+
+def _mend_tokenizer(folder: Path) -> bool:
+    """Gives the tokenizer the splitting that its model was trained with, where gguf2mlx falls back to another one.
+
+    Returns:
+        Whether there was something to mend.
+    """
+    kind = json.loads((folder / "tokenizer_config.json").read_text("utf-8")).get("gguf_tokenizer_pre")
+    if kind not in _DIGITS_THEN_GPT2:
+        return False
+    path = folder / "tokenizer.json"
+    tokenizer = json.loads(path.read_text("utf-8"))
+    tokenizer["normalizer"] = None
+    tokenizer["pre_tokenizer"] = {
+        "type": "Sequence",
+        "pretokenizers": [
+            {"type": "Digits", "individual_digits": True},
+            {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True},
+        ],
+    }
+    path.write_text(json.dumps(tokenizer, ensure_ascii=False), "utf-8")
+    return True
+
+
+def _private(folder: Path) -> None:
+    folder.chmod(0o700)
+    for path in folder.iterdir():
+        path.chmod(0o600)

