@@ -65,6 +65,13 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     max_tokens: int | None = None
     options: dict[str, bool | int | float | str] = {}
 
+    def over(self, base: Sampling) -> Sampling:
+        """This one, with ``base`` wherever it says nothing; options of another sampler are not taken over."""
+        given = {name: getattr(self, name) for name in self.__struct_fields__ if getattr(self, name) is not None}
+        if self.sampler in (None, base.sampler):
+            given["options"] = {**base.options, **self.options}
+        return msgspec.structs.replace(base, **given)
+
 
 class Request(msgspec.Struct, frozen=True, omit_defaults=True, tag=True):
     """Anything the client asks. ``request`` is the client's number for it, unique in a session, from 1."""
