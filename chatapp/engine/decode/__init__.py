@@ -1,0 +1,6 @@
+"""Decoding: from a prompt in the cache to records of tokens."""
+
+from chatapp.engine.decode.generator import DecodeCache, Limits, Outcome, TokenGenerator
+from chatapp.engine.decode.text import Detokenizer, StopStrings, TokenTexts
+
+__all__ = ["DecodeCache", "Detokenizer", "Limits", "Outcome", "StopStrings", "TokenGenerator", "TokenTexts"]
