@@ -1,0 +1,1 @@
+"""The prompt cache: rotating, rewindable, exact (docs/cache.md)."""
