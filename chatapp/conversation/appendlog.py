@@ -1,0 +1,248 @@
+"""A file of lines that only grows, and that loses nothing: full disks, killed processes, being moved while open."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from chatapp.conversation.files import FILES, Files, read_all, write_all, write_atomically
+
+
+class AppendLog:
+    """Appends lines to one file. No method raises `OSError` for what happens to the disk: it is told in ``trouble``.
+
+    A line is *acknowledged* when `append` returns and ``trouble`` is None. Until then it waits in memory, is written
+    by the next `append` or `retry`, and stays in order.
+
+    Attributes:
+        path: Where the file is; changes when another file has taken its place.
+        trouble: Why lines wait in memory, as a sentence; None when everything is written.
+        notices: What happened to the file that the person should know; whoever shows them clears the list.
+    """
+
+    def __init__(self, path: Path, *, files: Files = FILES, writable: bool = True) -> None:
+        self.path = path
+        self.trouble: str | None = None
+        self.notices: list[str] = []
+        self.writable = writable
+        self._files = files
+        self._fd: int | None = None
+        self._size = 0
+        self._torn = b""
+        self._pending: list[bytes] = []
+        self._sync_due = False
+        self._rewrite_due = False
+        self._torn_by_us = False
+        self._newline_due = False
+        self._told: set[str] = set()
+
+    def load(self) -> bytes:
+        """Opens the file and reads it; it is not changed before the first `append`.
+
+        Returns:
+            Its bytes up to the last newline; a torn last line is kept apart and set aside before the first append.
+
+        Raises:
+            OSError: The file cannot be opened or read.
+        """
+        access = os.O_RDWR | os.O_APPEND if self.writable else os.O_RDONLY
+        self._fd = self._files.open(self.path, access)
+        data = read_all(self._files, self._fd)
+        whole = data.rfind(b"\n") + 1
+        self._size, self._torn = len(data), data[whole:]
+        if not self.writable:
+            self._size, self._torn = whole, b""
+        return data[:whole]
+
+    @property
+    def torn(self) -> bytes:
+        """A last line without an end, found by `load`."""
+        return self._torn
+
+    def accept_torn(self) -> None:
+        """The last line lacks nothing but its newline: it stays, and the next append ends it."""
+        self._torn = b""
+        self._newline_due = True
+
+    @property
+    def size(self) -> int:
+        """Length of the file as far as it was read or written, in bytes."""
+        return self._size
+
+    @property
+    def unsaved(self) -> int:
+        """How many lines wait in memory."""
+        return len(self._pending)
+
+    def append(self, lines: Sequence[bytes], *, sync: bool = False) -> None:
+        """Writes lines (without their newlines), each by one system call; ``sync`` waits for the device."""
+        self._pending += [line + b"\n" for line in lines]
+        self._sync_due |= sync
+        self.retry()
+
+    def retry(self) -> bool:
+        """Writes what waits in memory. True when nothing waits any more."""
+        try:
+            self._flush()
+        except OSError as error:
+            self.trouble = _sentence(error, self.path, len(self._pending))
+            return False
+        self.trouble = None
+        return True
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Part of the file.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        if self._fd is None:
+            return b""
+        return self._files.read(self._fd, size, offset)
+
+    def poll(self) -> tuple[bytes, bool]:
+        """What another process has appended since: whole lines, and whether the file was replaced by a new one."""
+        if self._fd is None:
+            return b"", False
+        here = self._stat()
+        mine = self._files.fstat(self._fd)
+        replaced = here is not None and (here.st_dev, here.st_ino) != (mine.st_dev, mine.st_ino)
+        if replaced or mine.st_size < self._size:
+            self.close()
+            return self.load(), True
+        data = self._files.read(self._fd, mine.st_size - self._size, self._size)
+        data = data[: data.rfind(b"\n") + 1]
+        self._size += len(data)
+        return data, False
+
+    def close(self) -> None:
+        """Closes the file. What still waits in memory is tried once more."""
+        if self._pending:
+            self.retry()
+        if self._fd is not None:
+            self._files.close(self._fd)
+            self._fd = None
+
+    def _flush(self) -> None:
+        if not self._pending and not self._sync_due:
+            return
+        if self._rewrite_due:
+            self._rewrite()
+        fd = self._opened()
+        self._set_torn_aside(fd)
+        if self._newline_due:
+            self._write_line(fd, b"\n")
+            self._newline_due = False
+        while self._pending:
+            self._write_line(fd, self._pending[0])
+            del self._pending[0]
+        if self._sync_due:
+            self._sync(fd)
+
+    def _opened(self) -> int:
+        """The descriptor to append to, after a look at what became of the file."""
+        if self._fd is None:
+            self._files.mkdir(self.path.parent)
+            self._fd = self._files.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
+            self._files.sync_folder(self.path.parent)
+            self._size = self._files.fstat(self._fd).st_size
+            return self._fd
+        here, mine = self._stat(), self._files.fstat(self._fd)
+        if here is not None and (here.st_dev, here.st_ino) == (mine.st_dev, mine.st_ino):
+            return self._checked_size(mine.st_size)
+        if mine.st_nlink > 0:
+            self._tell(f"{self.path.name} was moved or renamed while it was open; writing goes on in the moved file.")
+            return self._checked_size(mine.st_size)
+        if here is not None:
+            self.path = self._free_path()
+            self._tell(f"Another file took the place of this conversation; it goes on in {self.path.name}.")
+        else:
+            self._tell(f"{self.path.name} was deleted while it was open; it was written again.")
+        self._rewrite()
+        assert self._fd is not None
+        return self._fd
+
+    def _checked_size(self, size: int) -> int:
+        """Cuts off what a failed write left; keeps what somebody else has added."""
+        assert self._fd is not None
+        if size == self._size:
+            return self._fd
+        if self._torn_by_us:
+            self._files.truncate(self._fd, self._size)
+            self._torn_by_us = False
+            return self._fd
+        self._tell(f"Another program changed {self.path.name} while it was open; new lines go to its end.")
+        self._size = size
+        if size and self._files.read(self._fd, 1, size - 1) != b"\n":
+            self._write_line(self._fd, b"\n")
+        return self._fd
+
+    def _write_line(self, fd: int, line: bytes) -> None:
+        self._torn_by_us = True
+        write_all(self._files, fd, line)
+        self._torn_by_us = False
+        self._size += len(line)
+
+    def _set_torn_aside(self, fd: int) -> None:
+        """Moves a torn last line to a ``.torn`` file, on the device there before it is cut off here."""
+        if not self._torn:
+            return
+        aside = self._files.open(self.path.with_suffix(".torn"), os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        try:
+            write_all(self._files, aside, self._torn + b"\n")
+            self._files.sync(aside)
+        finally:
+            self._files.close(aside)
+        self._files.truncate(fd, self._size - len(self._torn))
+        self._size -= len(self._torn)
+        self._torn = b""
+
+    def _sync(self, fd: int) -> None:
+        try:
+            self._files.sync(fd)
+        except OSError:
+            # After a failed fsync the system may drop the pages and report success next time: only a new file is safe.
+            self._rewrite_due = True
+            raise
+        self._sync_due = False
+
+    def _rewrite(self) -> None:
+        """Writes everything into a new file in the place of the old one."""
+        assert self._fd is not None
+        content = read_all(self._files, self._fd)[: self._size]
+        self._files.mkdir(self.path.parent)
+        write_atomically(self._files, self.path, content)
+        fresh = self._files.open(self.path, os.O_RDWR | os.O_APPEND)
+        self._files.close(self._fd)
+        self._fd = fresh
+        self._rewrite_due = False
+
+    def _stat(self) -> os.stat_result | None:
+        try:
+            return self._files.stat(self.path)
+        except FileNotFoundError:
+            return None
+
+    def _free_path(self) -> Path:
+        number = 2
+        while (path := self.path.with_name(f"{self.path.stem}-{number}{self.path.suffix}")).exists():
+            number += 1
+        return path
+
+    def _tell(self, notice: str) -> None:
+        if notice not in self._told:
+            self._told.add(notice)
+            self.notices.append(notice)
+
+
+def _sentence(error: OSError, path: Path, lines: int) -> str:
+    kept = (
+        f"{lines} {'line waits' if lines == 1 else 'lines wait'} in memory and will be saved as soon as it is possible"
+    )
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"The disk is full: {kept}. Free some space."
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return f"{path.parent} cannot be written to: {kept}. Give yourself write permission there."
+    return f"{path.name} could not be written ({error.strerror or error}): {kept}."

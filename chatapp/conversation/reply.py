@@ -1,0 +1,108 @@
+"""A reply while it grows: what was streamed so far, and the recovery lines that a crash leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from chatapp.conversation import events, records
+from chatapp.conversation.events import Message
+from chatapp.tokens import Finish, Token
+
+if TYPE_CHECKING:
+    from chatapp.conversation.session import ConversationSession
+
+#: At most this often a growing reply is written down, in seconds.
+RECOVERY_INTERVAL = 1.0
+
+
+class ReplyWriter:
+    """A reply that is being written. End it with `finish`, or with `discard` where nothing came.
+
+    Attributes:
+        id: Of the message that it will be.
+        tokens: Records so far, those of the reply that it continues first.
+    """
+
+    def __init__(
+        self,
+        session: ConversationSession,
+        id: str,
+        parent: str | None,
+        model: str,
+        sampling: dict[str, Any],
+        base: Message | None,
+    ) -> None:
+        self.id = id
+        self.tokens: list[Token] = []
+        self._session = session
+        self._message = Message(
+            id, parent, "assistant", "", events.now(), model, sampling, continues=base.id if base else None
+        )
+        self._base = base.content if base else ""
+        self._parts: list[str] = []
+        self._saved = 0
+        self._begun = False
+        self._next_save = session.clock() + RECOVERY_INTERVAL
+        if base and base.content:
+            self.tokens += session.tokens(base.id) or [records.typed(base.content, 0)]
+
+    @property
+    def text(self) -> str:
+        """The whole reply so far, the one that it continues included."""
+        return self._base + "".join(self._parts)
+
+    def append(self, tokens: Sequence[Token]) -> None:
+        """Takes records as the engine reports them. At most every second, what came in is written down."""
+        for token in tokens:
+            place = len(self.tokens)
+            self.tokens.append(token if token.index == place else msgspec.structs.replace(token, index=place))
+            self._parts.append(token.text)
+        if self._session.clock() >= self._next_save:
+            self._save()
+
+    def _save(self) -> None:
+        added = "".join(self._parts[self._saved :])
+        message = self._message
+        if self._begun:
+            line = events.Partial(self.id, events.storable(added))
+        else:
+            line = events.Partial(
+                self.id,
+                events.storable(self._base + added),
+                message.parent,
+                message.created,
+                message.model,
+                message.sampling,
+                message.continues,
+            )
+        self._session.write_partial(line)
+        self._begun = True
+        self._saved = len(self._parts)
+        self._next_save = self._session.clock() + RECOVERY_INTERVAL
+
+    def finish(self, finish: Finish, *, text: str | None = None, seed: int | None = None, show: bool = True) -> Message:
+        """Writes the reply down; it is on disk when this returns.
+
+        Args:
+            finish: Why it ended.
+            text: What was added, where that is not the texts of the tokens joined (`chatapp.protocol.Ended.text`).
+            seed: The seed that was used (`Ended.seed`), kept with the sampling options.
+            show: Show it; False for candidates that wait to be chosen by `set_head`.
+        """
+        content = events.storable(self.text if text is None else self._base + text)
+        tokens = records.fit(self.tokens, content)
+        mean, peak = records.doubt(tokens)
+        sampling = self._message.sampling if seed is None else {**self._message.sampling, "seed": seed}
+        message = msgspec.structs.replace(
+            self._message, content=content, sampling=sampling, finish=finish, mean_entropy=mean, peak_entropy=peak
+        )
+        self._session.finish_reply(message, tokens, show=show)
+        return message
+
+    def discard(self) -> None:
+        """Ends it without a message. Recovery lines already written are taken back."""
+        if self._begun:
+            self._session.write_partial(events.Partial(self.id, "", dropped=True))

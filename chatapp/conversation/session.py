@@ -1,0 +1,434 @@
+"""A conversation that is open: every change is written to its file first and then folded into its tree."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from chatapp.conversation import events, records
+from chatapp.conversation.events import Message
+from chatapp.conversation.journal import Journal, Reading
+from chatapp.conversation.lock import Lock
+from chatapp.conversation.records import Records
+from chatapp.conversation.reply import ReplyWriter
+from chatapp.conversation.tree import Conversation, fold
+from chatapp.errors import ChatappError, UsageError
+from chatapp.protocol import Sampling, Turn
+from chatapp.tokens import Token
+
+if TYPE_CHECKING:
+    from chatapp.conversation.store import Store
+
+#: Parent of a conversation's first messages, where None means "after the shown leaf".
+ROOT = ""
+
+#: Letters of a title made from the first message.
+TITLE_LENGTH = 60
+
+
+class ConversationSession:
+    """One open conversation. Call it from one thread; each change is on disk when the call returns.
+
+    Where the disk refuses, the change is kept in memory, shown all the same, and ``trouble`` says so; the next change
+    or `retry` writes it.
+
+    Attributes:
+        conversation: The tree as it is now; do not change it.
+        read_only: Why nothing may be changed here (another process writes it, the folder is read-only, a newer version
+            of the program wrote it); None where changes are allowed. `poll` follows what another process writes.
+        notices: What the person should be told (damage set aside, a moved file), as sentences; whoever shows them
+            clears the list with `take_notices`.
+        clock: Seconds, for the pace of recovery lines.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        conversation: Conversation,
+        journal: Journal,
+        token_records: Records,
+        lock: Lock | None,
+        *,
+        read_only: str | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.conversation = conversation
+        self.read_only = read_only
+        self.notices: list[str] = []
+        self._store = store
+        self._journal = journal
+        self._records = token_records
+        self._lock = lock
+        self.clock = clock
+        self._first_line: events.Opened | None = None
+
+    @property
+    def id(self) -> str:
+        """The conversation's id."""
+        return self.conversation.id
+
+    @property
+    def path(self) -> Path:
+        """Where the file is, or will be once something is written."""
+        return self._journal.log.path
+
+    @property
+    def trouble(self) -> str | None:
+        """Why changes wait in memory, as a sentence; None when everything is on disk."""
+        return self._journal.log.trouble or self._records.log.trouble
+
+    def take_notices(self) -> list[str]:
+        """The notices that nobody has taken yet."""
+        found: list[str] = []
+        for source in (self.notices, self._journal.log.notices, self._records.notices, self._records.log.notices):
+            found += source
+            source.clear()
+        return found
+
+    # Reading ---------------------------------------------------------------------------------------------------
+
+    def tokens(self, id: str) -> list[Token]:
+        """Token records of a message, whose texts joined are its content; empty where there are none.
+
+        Text that a person typed into the reply is one record with the id `records.TYPED` and no numbers.
+        """
+        found = self._records.get(id)
+        content = self.conversation.messages[id].content
+        return found if "".join(token.text for token in found) == content else records.fit(found, content)
+
+    def turns(self, model: str, *, to: str | None = None, origin: bool = False) -> tuple[Turn, ...]:
+        """The shown branch as the engine takes it, the system message first.
+
+        Args:
+            model: Replies of this model carry the ids that were sampled, so that they need not be tokenized again.
+            to: Ends at this message instead of at the head.
+            origin: Follow the stored parents of ``to``, as at the time it was written, rather than today's versions.
+
+        Raises:
+            ChatappError: A message has a role that no model knows.
+        """
+        conversation = self.conversation
+        if origin and to is not None:
+            path = [*conversation.origin(to), conversation.messages[to]]
+        else:
+            path = conversation.path(to)
+        turns = [Turn("system", conversation.system)] if conversation.system else []
+        return (*turns, *(self._turn(message, model) for message in path))
+
+    def _turn(self, message: Message, model: str) -> Turn:
+        ids: tuple[int, ...] = ()
+        if message.role == "assistant" and message.model == model:
+            found = self._records.get(message.id)
+            if "".join(token.text for token in found) == message.content:
+                ids = tuple(token.id for token in found)
+        if records.TYPED in ids:
+            ids = ()
+        match message.role:
+            case "system" | "user" | "assistant" | "tool":
+                return Turn(message.role, message.content, ids)
+            case _:
+                raise ChatappError(f"No model knows the role {message.role!r}; edit or delete that message.", "usage")
+
+    # Changing --------------------------------------------------------------------------------------------------
+
+    def add_message(
+        self, role: str, content: str, parent: str | None = None, *, extra: Mapping[str, Any] | None = None
+    ) -> Message:
+        """Adds a message and shows it.
+
+        Args:
+            role: "user", "assistant", "tool" or "system".
+            content: The text; lone surrogates become U+FFFD.
+            parent: What it follows; None for the shown leaf, `ROOT` for nothing.
+            extra: Further fields of another program's format.
+        """
+        message = self._new_message(role, content, self._parent(parent), extra=dict(extra or {}))
+        title = self._first_title(role, content)
+        self._write(message, *self._shown(message), *title, sync=True)
+        return message
+
+    def begin_reply(
+        self,
+        parent: str | None = None,
+        model: str = "",
+        sampling: Sampling | Mapping[str, Any] | None = None,
+        continues: str | None = None,
+    ) -> ReplyWriter:
+        """Begins a reply; nothing is written before its first text.
+
+        Args:
+            parent: The message it answers; None for the shown leaf. For a regeneration: the parent of the old reply.
+            model: Who writes it.
+            sampling: In force, its sampler included; the seed may follow in `ReplyWriter.finish`.
+            continues: A reply to go on from. Its parent is taken over, its text and records come first in the new one.
+        """
+        self._must_be_writable()
+        options: dict[str, Any] = msgspec.to_builtins(sampling or {})
+        base = self.conversation.messages[continues] if continues else None
+        above = base.parent if base else self._parent(parent)
+        return ReplyWriter(self, self.new_id(), above, model, options, base)
+
+    def edit(
+        self, id: str, content: str, keep_following: bool = False, *, tokens: Sequence[Token] | None = None
+    ) -> Message:
+        """Puts an edited version beside a message and shows it; the old one stays as an alternative.
+
+        Args:
+            id: The message.
+            content: Its new text.
+            keep_following: What follows the message goes on to follow its new version (both share it), and stays shown.
+            tokens: Records of the new text; None keeps those at the beginning that still agree with it. To pick another
+                token and go on from there: the tokens before it, then the picked one.
+        """
+        self._must_be_writable()
+        old = self.conversation.messages[id]
+        content = events.storable(content)
+        kept = records.fit(self.tokens(id) if tokens is None else tokens, content)
+        shared = keep_following and bool(self.conversation.children(id))
+        mean, peak = records.doubt(kept)
+        message = self._new_message(
+            old.role, content, old.parent, model=old.model, edits=id, in_place=shared, extra=old.extra,
+            mean_entropy=mean, peak_entropy=peak,
+        )  # fmt: skip
+        if kept:
+            self._records.append(message.id, kept)
+        if shared and self.conversation.on_path(id):
+            head = events.Head(self.conversation.head, through=message.id)
+        elif shared:
+            head = events.Head(self.conversation.leaf_under(id), through=message.id)
+        else:
+            head = events.Head(message.id)
+        self._write(message, head, sync=True)
+        return message
+
+    def set_head(self, id: str | None, *, exact: bool = False) -> None:
+        """Shows the branch through a message, down to the leaf that was shown there last.
+
+        Args:
+            id: The message: an alternative, a leaf, a branch's. None shows the empty beginning.
+            exact: End the shown branch at this very message, even if others follow it.
+        """
+        conversation = self.conversation
+        if id is None:
+            self._write(events.Head(None), sync=True)
+            return
+        self._must_know(id)
+        through = id if conversation.has_versions(id) else None
+        if exact:
+            self._write(events.Head(id), sync=True)
+        elif through and conversation.on_path(id) and conversation.children(id):
+            self._write(events.Head(conversation.head, through=through), sync=True)
+        else:
+            self._write(events.Head(conversation.leaf_under(id), through=through), sync=True)
+
+    def delete(self, id: str, *, following: bool = False) -> None:
+        """Hides a message; ``following`` hides everything below it too. `undo` shows it again.
+
+        Where the shown leaf goes, its neighbouring alternative is shown, else what came before.
+        """
+        self._must_be_writable()
+        conversation = self.conversation
+        self._must_know(id)
+        gone = set(conversation.descendants(id)) if following else {id}
+        ids = tuple(m for m in conversation.messages if m in gone)
+        hide = events.Hide(ids, self._head_without(id, gone)) if conversation.head in gone else events.Hide(ids)
+        self._write(hide, sync=True)
+
+    def _head_without(self, id: str, gone: set[str]) -> str | None:
+        siblings = [m.id for m in self.conversation.siblings(id)]
+        place = siblings.index(id)
+        for neighbour in [*reversed(siblings[:place]), *siblings[place + 1 :]]:
+            if neighbour not in gone and neighbour not in self.conversation.view.hidden:
+                return self.conversation.leaf_under(neighbour)
+        before = [m.id for m in self.conversation.path(id) if m.id not in gone]
+        return before[-1] if before else None
+
+    def undelete(self, ids: Sequence[str]) -> None:
+        """Shows deleted messages again."""
+        self._write(events.Show(tuple(ids)), sync=True)
+
+    def undo(self) -> bool:
+        """Takes back the last edit, regeneration, deletion, change of branch or of system message.
+
+        Returns:
+            False if there is none.
+        """
+        if not self.conversation.can_undo:
+            return False
+        self._write(events.Undo(), sync=True)
+        return True
+
+    def redo(self) -> bool:
+        """Takes the last `undo` back. False: there is none."""
+        if not self.conversation.can_redo:
+            return False
+        self._write(events.Redo(), sync=True)
+        return True
+
+    def rename(self, title: str) -> None:
+        """Gives the conversation a title."""
+        self._write(events.Title(events.storable(" ".join(title.split()))), sync=True)
+
+    def set_system(self, content: str) -> None:
+        """Changes the system message; empty for none."""
+        self._write(events.System(events.storable(content)), sync=True)
+
+    def set_settings(self, settings: Mapping[str, Any]) -> None:
+        """Replaces what is set for this conversation. Plain JSON values only."""
+        self._write(events.Settings(dict(settings)), sync=True)
+
+    def name_branch(self, name: str, id: str | None = None) -> None:
+        """Names a leaf (None: the shown one), so that it can be listed and gone back to with `set_head`."""
+        leaf = id or self.conversation.head
+        if leaf is None:
+            raise UsageError("There is nothing to name yet; write a message first.")
+        self._must_know(leaf)
+        self._write(events.Branch(events.storable(name), leaf), sync=True)
+
+    def remove_branch(self, name: str, *, messages: bool = False) -> None:
+        """Takes a branch's name away; ``messages`` also deletes those that no other branch shares."""
+        if name not in self.conversation.branches:
+            raise UsageError(f"There is no branch named {name!r}.")
+        leaf = self.conversation.branches[name]
+        if messages:
+            self.delete(self._own_part(leaf), following=True)
+        self._write(events.Branch(name), sync=True)
+
+    def _own_part(self, leaf: str) -> str:
+        """The first message of a branch below which there is nothing but this branch."""
+        own = leaf
+        for message in reversed(self.conversation.path(leaf)):
+            if len(self.conversation.children(message.id)) > 1:
+                break
+            own = message.id
+        return own
+
+    def branch(self, id: str | None = None) -> ConversationSession:
+        """A new conversation that begins with the shown branch up to a message (None: all of it), heat included."""
+        return self._store.branch(self, id)
+
+    def fork(self) -> ConversationSession:
+        """A new conversation with everything that this one holds: what to do when it is read-only."""
+        return self._store.fork(self)
+
+    # Files -----------------------------------------------------------------------------------------------------
+
+    def retry(self) -> bool:
+        """Writes what waits in memory; True when everything is on disk."""
+        return self._records.log.retry() & self._journal.log.retry()
+
+    def poll(self) -> bool:
+        """In a read-only session: takes in what another process has written. True if anything changed."""
+        if self.read_only is None:
+            return False
+        try:
+            reading, replaced = self._journal.poll()
+            self._records.poll()
+        except OSError as error:
+            self.notices.append(f"{self.path.name} cannot be read any more ({error.strerror or error}).")
+            return False
+        if replaced:
+            self.conversation = fold(reading.events)
+        else:
+            for event in reading.events:
+                self.conversation.apply(event)
+        self.notices += reading.notices
+        return replaced or bool(reading.events)
+
+    def close(self) -> None:
+        """Writes what waits and gives the file free."""
+        self._records.close()
+        self._journal.log.close()
+        if self._lock is not None:
+            self._lock.release()
+
+    def begin_file(self, first: events.Opened) -> None:
+        """For the store: the file's first line, written with the first change."""
+        self._first_line = first
+        self.conversation.apply(first)
+
+    def take_over(self, source: ConversationSession, path: Sequence[Message]) -> None:
+        """For the store: begins with messages of another conversation, records included."""
+        copies: list[Message] = []
+        for message in path:
+            parent = copies[-1].id if copies else None
+            copies.append(msgspec.structs.replace(message, parent=parent, edits=None, in_place=False))
+            if tokens := source.tokens(message.id):
+                self._records.append(message.id, tokens)
+        title = [events.Title(source.conversation.title)] if source.conversation.title else []
+        self._write(*copies, *title, sync=True)
+
+    def recover(self, reading: Reading) -> None:
+        """For the store: makes replies that were cut off by the end of the process into messages."""
+        self.notices += reading.notices + self.conversation.complaints
+        if self.read_only:
+            return
+        for partial in list(self.conversation.partials.values()):
+            self.finish_reply(msgspec.structs.replace(partial, finish="error"), ())
+            self.notices.append("A reply was cut off when the program ended; what had been saved of it is shown.")
+
+    def write_partial(self, partial: events.Partial) -> None:
+        """For `ReplyWriter`: a recovery line."""
+        self._write(partial, sync=False, remember=False)
+
+    def finish_reply(self, message: Message, tokens: Sequence[Token], *, show: bool = True) -> None:
+        """For `ReplyWriter`: the reply, after its records."""
+        if tokens:
+            self._records.append(message.id, tokens)
+        self._write(message, *(self._shown(message) if show else ()), sync=True)
+
+    def new_id(self) -> str:
+        """An id that no message here has."""
+        while (id := secrets.token_hex(4)) in self.conversation.messages:
+            pass
+        return id
+
+    def _new_message(self, role: str, content: str, parent: str | None, **fields: Any) -> Message:
+        return Message(self.new_id(), parent, role, events.storable(content), events.now(), **fields)
+
+    def _shown(self, message: Message) -> list[events.KnownEvent]:
+        return [] if message.parent == self.conversation.head else [events.Head(message.id)]
+
+    def _first_title(self, role: str, content: str) -> list[events.KnownEvent]:
+        if role != "user" or self.conversation.title or self.conversation.messages:
+            return []
+        title = " ".join(content.split())
+        short = title if len(title) <= TITLE_LENGTH else title[: TITLE_LENGTH - 1].rstrip() + "…"
+        return [events.Title(events.storable(short))] if short else []
+
+    def _parent(self, parent: str | None) -> str | None:
+        if parent is None:
+            return self.conversation.head
+        if parent != ROOT:
+            self._must_know(parent)
+        return parent or None
+
+    def _write(self, *lines: events.KnownEvent, sync: bool, remember: bool = True) -> None:
+        self._must_be_writable()
+        first = [self._first_line] if self._first_line else []
+        if first and self._lock is not None:
+            self._lock_new_file(self._lock)
+        self._journal.append(*first, *lines, sync=sync)
+        self._first_line = None
+        if remember:
+            for event in lines:
+                self.conversation.apply(event)
+
+    def _lock_new_file(self, lock: Lock) -> None:
+        try:
+            lock.take()
+        except OSError:
+            self._lock = None  # the append that follows meets the same fault and tells it
+
+    def _must_be_writable(self) -> None:
+        if self.read_only:
+            raise ChatappError(f"{self.read_only} Fork it to go on in a copy.", "usage")
+
+    def _must_know(self, id: str) -> None:
+        if id not in self.conversation.messages:
+            raise UsageError(f"There is no message {id!r} in this conversation.")

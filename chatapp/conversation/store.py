@@ -1,0 +1,179 @@
+"""All conversations of a folder: making, opening, finding, copying them, and the trash."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+
+import msgspec
+
+from chatapp import paths
+from chatapp.conversation import events, records
+from chatapp.conversation.files import FILES, Files, write_atomically
+from chatapp.conversation.journal import Journal
+from chatapp.conversation.lock import Lock
+from chatapp.conversation.records import Records
+from chatapp.conversation.session import ConversationSession
+from chatapp.conversation.tree import Conversation, fold
+from chatapp.errors import ChatappError, UsageError
+
+SUFFIX = ".jsonl"
+TRASH = "trash"
+
+
+class Store:
+    """A folder of conversations.
+
+    Attributes:
+        folder: One ``<id>.jsonl`` each, with ``<id>.tokens.jsonl`` beside it.
+    """
+
+    def __init__(self, folder: Path | None = None, *, files: Files = FILES) -> None:
+        self.folder = folder or paths.conversations_dir()
+        self._files = files
+
+    # Making and opening ----------------------------------------------------------------------------------------
+
+    def new(self, model: str = "", system: str = "") -> ConversationSession:
+        """A new conversation. Its file is made with the first message."""
+        return self._made(events.Opened(events.SCHEMA, self._new_id(), events.now(), model, events.storable(system)))
+
+    def open(self, id: str, *, read_only: bool = False) -> ConversationSession:
+        """Opens a conversation: for writing if nobody else has it open, else read-only with the reason in it.
+
+        Args:
+            id: The conversation's id (see `find` for names).
+            read_only: Only look; takes no lock and recovers nothing.
+
+        Raises:
+            ChatappError: There is no such file, it cannot be read, or it is no conversation.
+        """
+        path = self.path_of(id)
+        if not path.exists():
+            raise UsageError(f"There is no conversation {id!r}; see: chatapp list")
+        lock = None if read_only else Lock(path.with_suffix(".lock"), self._files)
+        reason = "It was opened for reading." if read_only or lock is None else _try(lock, path)
+        try:
+            return self._opened(path, lock if reason is None else None, reason)
+        except ChatappError:
+            if lock is not None:
+                lock.release()
+            raise
+
+    def _opened(self, path: Path, lock: Lock | None, reason: str | None) -> ConversationSession:
+        journal = Journal(path, files=self._files, writable=reason is None)
+        try:
+            reading = journal.load()
+        except ChatappError:
+            if reason is not None:
+                raise
+            # A folder that can be written with a file in it that cannot.
+            journal = Journal(path, files=self._files, writable=False)
+            reading = journal.load()
+            reason = f"{path.name} cannot be written to."
+        if reading.newer and reason is None:
+            reason = f"{path.name} was written by a later version of chatapp."
+        conversation = fold(reading.events)
+        conversation.id = conversation.id or path.stem
+        token_records = Records(self._records_path(path, conversation.id), files=self._files, writable=reason is None)
+        token_records.load()
+        session = ConversationSession(self, conversation, journal, token_records, lock, read_only=reason)
+        session.recover(reading)
+        return session
+
+    def _made(self, first: events.Opened) -> ConversationSession:
+        path = self.path_of(first.id)
+        session = ConversationSession(
+            self,
+            Conversation(),
+            Journal(path, files=self._files),
+            Records(path.with_suffix(records.SUFFIX), files=self._files),
+            Lock(path.with_suffix(".lock"), self._files),
+        )
+        session.begin_file(first)
+        return session
+
+    def branch(self, session: ConversationSession, id: str | None = None) -> ConversationSession:
+        """A new conversation with the shown branch up to a message (None: all of it), token records included."""
+        source = session.conversation
+        copy = self._made(
+            events.Opened(events.SCHEMA, self._new_id(), events.now(), source.model, source.system, source.id)
+        )
+        copy.take_over(session, source.path(id))
+        return copy
+
+    def fork(self, session: ConversationSession) -> ConversationSession:
+        """A new conversation with every line of this one, those of unknown types too, byte for byte.
+
+        Raises:
+            ChatappError: The file cannot be read or the copy not be written.
+        """
+        id = self._new_id()
+        path, source = session.path, session.conversation
+        first = events.Opened(events.SCHEMA, id, events.now(), source.model, "", source.id)
+        try:
+            lines = path.read_bytes().split(b"\n")
+            found = _opening(lines[0])
+            if found is not None:
+                first = msgspec.structs.replace(found, id=id, forked_from=source.id)
+            body = lines[1:] if found is not None else lines
+            token_path = self._records_path(path, source.id)
+            if token_path.exists():
+                write_atomically(self._files, self.path_of(id).with_suffix(records.SUFFIX), token_path.read_bytes())
+            write_atomically(self._files, self.path_of(id), b"\n".join([events.encode(first), *body]))
+        except OSError as error:
+            raise ChatappError(f"{path.name} could not be copied: {error.strerror or error}.") from error
+        return self.open(id)
+
+    # Finding ---------------------------------------------------------------------------------------------------
+
+    def path_of(self, id: str) -> Path:
+        """Where a conversation's file is.
+
+        Raises:
+            UsageError: The id could lead out of the folder.
+        """
+        if not id or Path(id).name != id or id.startswith("."):
+            raise UsageError(f"{id!r} is not the id of a conversation; see: chatapp list")
+        return self.folder / f"{id}{SUFFIX}"
+
+    def ids(self) -> list[str]:
+        """Ids of all conversations, the one changed last first."""
+        found = [(p.stat().st_mtime_ns, p.name[: -len(SUFFIX)]) for p in self.files()]
+        return [id for _, id in sorted(found, reverse=True)]
+
+    def files(self) -> list[Path]:
+        """The conversation files, in no order."""
+        if not self.folder.is_dir():
+            return []
+        return [p for p in self.folder.iterdir() if p.name.endswith(SUFFIX) and not p.name.endswith(records.SUFFIX)]
+
+    def latest(self) -> str | None:
+        """Id of the conversation that was changed last."""
+        return next(iter(self.ids()), None)
+
+    def _records_path(self, path: Path, id: str) -> Path:
+        """Beside the file by its own name, or by the conversation's id if somebody renamed the file."""
+        own = path.with_suffix(records.SUFFIX)
+        other = path.with_name(id + records.SUFFIX)
+        return other if not own.exists() and other.exists() else own
+
+    def _new_id(self) -> str:
+        while self.path_of(id := secrets.token_hex(5)).exists():
+            pass
+        return id
+
+
+def _try(lock: Lock, path: Path) -> str | None:
+    try:
+        return None if lock.take() else "Another chatapp has this conversation open."
+    except OSError:
+        return f"{path.parent} cannot be written to."
+
+
+def _opening(line: bytes) -> events.Opened | None:
+    try:
+        event = events.decode(line)
+    except events.BadLineError:
+        return None
+    return event if isinstance(event, events.Opened) else None
