@@ -1,0 +1,336 @@
+"""One open conversation: what a person does to it.
+
+No Textual here. A method changes the conversation at once and starts the reply as a task; what the screen has to show
+is put in `Chat.changes`, which the screen empties on its clock. `Refused` says why something cannot be done now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import msgspec
+
+from chatapp.client import EngineLost
+from chatapp.conversation.events import Message
+from chatapp.conversation.session import ConversationSession
+from chatapp.errors import ChatappError
+from chatapp.protocol import Choose, Ended, Forecast, Forecasted, Generate, Leave, Loaded, Role, Sampling, Started, Turn
+from chatapp.settings import Settings
+from chatapp.tokens import Alternative, Token
+from chatapp.ui.changes import Change, Rebuilt, Refused, Said
+from chatapp.ui.link import EngineLink
+from chatapp.ui.reply import Job, Reply
+
+
+class Chat:
+    """See the module's docstring.
+
+    Attributes:
+        session: The conversation's file and tree. While the chat is open nobody else writes to it.
+        changes: What happened since the screen looked last, oldest first.
+        reply: The reply in flight, if there is one.
+        started, ended: What the engine said of the last reply here.
+    """
+
+    def __init__(self, session: ConversationSession, link: EngineLink, settings: Settings) -> None:
+        self.session = session
+        self.changes: deque[Change] = deque()
+        self.reply: Reply | None = None
+        self.started: Started | None = None
+        self.ended: Ended | None = None
+        self._link = link
+        self._settings = settings
+        self._task: asyncio.Task[None] | None = None
+        self._generation = 0
+        self._candidates: tuple[str, ...] = ()
+        self._tasks: set[asyncio.Task[object]] = set()
+
+    # -- what is there
+
+    @property
+    def id(self) -> str:
+        return self.session.id
+
+    @property
+    def busy(self) -> bool:
+        """Whether a reply is in flight."""
+        return self.reply is not None
+
+    def path(self) -> list[Message]:
+        """The messages shown, those before a reply in flight while there is one."""
+        conversation = self.session.conversation
+        if self.reply is None or not self.reply.written:
+            return conversation.path()
+        parent = self._parent_in_flight(self.reply)
+        return conversation.path(parent) if parent else []
+
+    def _parent_in_flight(self, reply: Reply) -> str | None:
+        if reply.job.continues is None:
+            return reply.job.parent
+        return self.session.conversation.messages[reply.job.continues].parent
+
+    def message(self, id: str) -> Message:
+        """A message of the conversation.
+
+        Raises:
+            Refused: It is still being written.
+        """
+        found = self.session.conversation.messages.get(id)
+        if found is None:
+            raise Refused("This reply is still being written; Esc stops it.")
+        return found
+
+    @property
+    def sampling(self) -> Sampling:
+        """The sampling options in force: the person's defaults with this conversation's over them."""
+        own = msgspec.to_builtins(self._settings.sampling)
+        return msgspec.convert({**own, **self.option("sampling", {})}, Sampling, strict=False)
+
+    def option(self, name: str, default: Any) -> Any:
+        """A setting of this conversation."""
+        return self.session.conversation.settings.get(name, default)
+
+    def set_option(self, name: str, value: Any) -> None:
+        """Changes a setting of this conversation; None takes it away."""
+        settings = {**self.session.conversation.settings, name: value}
+        self.session.set_settings({key: kept for key, kept in settings.items() if kept is not None})
+
+    # -- replies
+
+    def send(self, text: str) -> None:
+        """Writes the person's message down and asks for a reply."""
+        self._must_be_free()
+        message = self.session.add_message("user", text)
+        self._answer(Job(message.id, prompt=message.id))
+
+    def edit(self, id: str, content: str, keep_following: bool) -> None:
+        """Puts an edited version in a message's place; an edited prompt that does not keep what follows is answered."""
+        self._must_be_free()
+        message = self.message(id)
+        if content == message.content:
+            return
+        edited = self.session.edit(id, content, keep_following)
+        if message.role == "user" and not keep_following:
+            self._answer(Job(edited.id, prompt=edited.id))
+        else:
+            self.changes.append(Rebuilt())
+
+    def regenerate(self, id: str, candidates: int = 1) -> None:
+        """Makes another reply beside this one, or several at once; for a message of the person, a reply to it."""
+        self._must_be_free()
+        message = self.message(id)
+        parent = message.id if message.role != "assistant" else message.parent
+        self._answer(Job(parent, candidates=candidates))
+
+    def extend(self, id: str) -> None:
+        """Goes on from the end of a reply."""
+        self._must_be_free()
+        self._answer(Job(self._reply_message(id).parent, continues=id))
+
+    def pick(self, id: str, index: int, alternative: Alternative) -> None:
+        """Takes another token at a place of a reply and goes on from there, as a new reply beside it."""
+        self._must_be_free()
+        message = self._reply_message(id)
+        tokens = self._sampled(message, index)
+        self._answer(Job(message.parent, given=(*tokens[:index], picked(tokens[index], alternative))))
+
+    def sample(self, id: str, index: int, candidates: int) -> None:
+        """Makes several continuations from before a token of a reply."""
+        self._must_be_free()
+        message = self._reply_message(id)
+        tokens = self._sampled(message, index)
+        self._answer(Job(message.parent, given=tuple(tokens[:index]), candidates=candidates))
+
+    def resume(self, id: str, pending: Token, alternative: Alternative) -> None:
+        """Goes on from a pause with one of the tokens that might have come."""
+        self._must_be_free()
+        message = self._reply_message(id)
+        tokens = self.session.tokens(id)
+        self._answer(Job(message.parent, given=(*tokens, picked(pending, alternative))))
+
+    def stop(self) -> bool:
+        """Stops the reply in flight; False where there is none."""
+        if self.reply is None:
+            return False
+        self.reply.stop()
+        return True
+
+    async def settled(self) -> None:
+        """Waits until no reply is in flight."""
+        while self._task is not None:
+            await asyncio.wait([self._task])
+
+    # -- the tree
+
+    def choose(self, id: str) -> None:
+        """Shows one of several replies made at once, and makes it the cache's."""
+        self.show(id)
+        client = self._link.client
+        if client is not None and id in self._candidates:
+            request = Choose(client.next_request(), generation=self._generation, candidate=self._candidates.index(id))
+            self._background(self._ask_quietly(request))
+        self._candidates = ()
+
+    def show(self, id: str) -> None:
+        """Shows the branch through a message."""
+        self._must_be_free()
+        self.session.set_head(id)
+        self.changes.append(Rebuilt())
+
+    def sibling(self, id: str, step: int) -> str | None:
+        """Shows an alternative of a message and returns its id; None at the end of the row."""
+        self._must_be_free()
+        siblings = [message.id for message in self.session.conversation.siblings(self.message(id).id)]
+        place = siblings.index(id) + step
+        if not 0 <= place < len(siblings):
+            return None
+        self.show(siblings[place])
+        return siblings[place]
+
+    def delete(self, id: str) -> None:
+        """Hides a message and what follows it."""
+        self._must_be_free()
+        self.session.delete(self.message(id).id, following=True)
+        self.changes.append(Rebuilt())
+
+    def undo(self) -> None:
+        """Takes the last change of the conversation back."""
+        self._step(self.session.undo, "There is nothing to undo.")
+
+    def redo(self) -> None:
+        """Does again what was undone."""
+        self._step(self.session.redo, "There is nothing to redo.")
+
+    def _step(self, step: Callable[[], bool], nothing: str) -> None:
+        self._must_be_free()
+        if not step():
+            raise Refused(nothing)
+        self.changes.append(Rebuilt())
+
+    def set_system(self, content: str) -> None:
+        """Changes the system message; what follows is read again at the next reply."""
+        self._must_be_free()
+        self.session.set_system(content)
+        self.changes.append(Rebuilt())
+
+    # -- the engine
+
+    async def forecast(self, id: str, content: str, keep_following: bool) -> Forecasted | None:
+        """What would be read again if a message were edited so; None where the engine cannot say now."""
+        client, loaded = self._link.client, self._link.status.loaded
+        message = self.session.conversation.messages.get(id)
+        if client is None or loaded is None or message is None or self.busy:
+            return None
+        before = self._turns(loaded, message.parent)
+        turns = (*before, Turn(_role(message), content))
+        if keep_following:
+            turns += self._turns(loaded, self.session.conversation.head)[len(turns) :]
+        request = Forecast(client.next_request(), self.id, turns, continue_last=turns[-1].role == "assistant")
+        answer = await self._ask_quietly(request)
+        return answer if isinstance(answer, Forecasted) else None
+
+    def leave(self, cache_file: str | None = None) -> None:
+        """Tells the engine that the conversation is not shown any more."""
+        client = self._link.client
+        if client is not None:
+            self._background(self._ask_quietly(Leave(client.next_request(), self.id, cache_file)))
+
+    def _answer(self, job: Job) -> None:
+        """Starts a reply."""
+        self.changes.append(Rebuilt())
+        self.reply = Reply(self.session, self._link, job, self.changes.append)
+        self._task = asyncio.create_task(self._run(self.reply), name=f"reply in {self.id}")
+
+    async def _run(self, reply: Reply) -> None:
+        try:
+            await reply.run(lambda number, loaded: self._request(number, loaded, reply.job))
+        finally:
+            self.started = reply.started or self.started
+            self.ended = reply.ended or self.ended
+            self._candidates = tuple(each.writer.id for each in reply.written)
+            self.reply = None
+            self._task = None
+            self.changes.append(Rebuilt())
+
+    def _request(self, number: int, loaded: Loaded, job: Job) -> Generate:
+        self._generation = number
+        turns = self._turns(loaded, job.continues or job.parent)
+        if job.given:
+            text = "".join(token.text for token in job.given)
+            turns += (Turn("assistant", text, tuple(token.id for token in job.given)),)
+        return Generate(
+            number,
+            conversation=self.id,
+            turns=turns,
+            sampling=self.sampling,
+            continue_last=job.continues is not None or bool(job.given),
+            candidates=job.candidates,
+            alternatives=self._settings.alternatives,
+            attention=self.option("attention", self._settings.attention),
+            pause_above=self.option("pause_above", None),
+            thinking=self.option("thinking", self._settings.thinking),
+        )
+
+    def _turns(self, loaded: Loaded, to: str | None) -> tuple[Turn, ...]:
+        if to is None:
+            system = self.session.conversation.system
+            return (Turn("system", system),) if system else ()
+        return self.session.turns(loaded.model, to=to)
+
+    async def _ask_quietly(self, request: Forecast | Choose | Leave) -> object:
+        client = self._link.client
+        if client is None:
+            return None
+        try:
+            return await client.ask(request)
+        except EngineLost as error:
+            self._link.lost(error)
+        except ChatappError as error:
+            if not isinstance(request, Forecast):
+                self.changes.append(Said(str(error), "warning"))
+        return None
+
+    def _background(self, coroutine: Coroutine[Any, Any, object]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- checks
+
+    def _must_be_free(self) -> None:
+        if self.session.read_only:
+            raise Refused(f"{self.session.read_only} It can be read here; b goes on in a copy.")
+        if self.busy:
+            raise Refused("A reply is being written; Esc stops it.")
+
+    def _reply_message(self, id: str) -> Message:
+        message = self.message(id)
+        if message.role != "assistant":
+            raise Refused("This works on a reply of the model; go to one with j and k.")
+        return message
+
+    def _sampled(self, message: Message, index: int) -> Sequence[Token]:
+        """The tokens of a reply up to an index, if the loaded model sampled them."""
+        loaded = self._link.status.loaded
+        tokens = self.session.tokens(message.id)
+        if loaded is None:
+            raise Refused("The model is not loaded yet.")
+        if message.model != loaded.model:
+            raise Refused(f"These tokens are of {message.model}; F4 loads it.")
+        if not 0 <= index < len(tokens) or any(token.id < 0 for token in tokens[: index + 1]):
+            raise Refused("There is no sampled token here; it was typed by a person.")
+        return tokens
+
+
+def picked(instead_of: Token, alternative: Alternative) -> Token:
+    """The record of an alternative taken at a token's place: the same distribution, another choice."""
+    return msgspec.structs.replace(
+        instead_of, id=alternative.id, text=alternative.text, surprisal=-alternative.logprob, state="picked"
+    )
+
+
+def _role(message: Message) -> Role:
+    return msgspec.convert(message.role, Role)

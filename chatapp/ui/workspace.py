@@ -1,0 +1,97 @@
+"""All that is open: the engine, the conversations, and which one is shown. No Textual here."""
+
+from __future__ import annotations
+
+from chatapp.conversation.session import ConversationSession
+from chatapp.conversation.store import Store
+from chatapp.settings import Settings
+from chatapp.ui.changes import PromptBack, Said
+from chatapp.ui.chat import Chat
+from chatapp.ui.link import EngineLink
+
+
+class Workspace:
+    """Conversations that are open, one of them shown.
+
+    A reply that is in flight when another conversation is shown goes on in the background and is saved; the engine
+    takes one request after another, so a reply asked for meanwhile waits for it.
+
+    Attributes:
+        store: Where conversations are kept.
+        link: The engine.
+        chat: The conversation that is shown.
+    """
+
+    def __init__(self, store: Store, link: EngineLink, settings: Settings, chat: ConversationSession) -> None:
+        self.store = store
+        self.link = link
+        self.settings = settings
+        self._open: dict[str, Chat] = {}
+        self.chat = self._add(chat)
+
+    def _add(self, session: ConversationSession) -> Chat:
+        chat = Chat(session, self.link, self.settings)
+        self._open[chat.id] = chat
+        return chat
+
+    def new(self) -> Chat:
+        """Shows a new conversation."""
+        return self._show(self._add(self.store.new(self.link.status.model, self.settings.system)))
+
+    def open(self, id: str) -> Chat:
+        """Shows a conversation.
+
+        Raises:
+            ChatappError: It cannot be opened.
+        """
+        return self._show(self._open.get(id) or self._add(self.store.open(id)))
+
+    def show_session(self, session: ConversationSession) -> Chat:
+        """Shows a conversation that was just made (a branch, a fork)."""
+        return self._show(self._add(session))
+
+    def _show(self, chat: Chat) -> Chat:
+        before, self.chat = self.chat, chat
+        if before is not chat and not before.busy:
+            self._close(before)
+        return chat
+
+    def _close(self, chat: Chat) -> None:
+        chat.leave()
+        chat.session.close()
+        del self._open[chat.id]
+
+    def forget(self, id: str) -> None:
+        """Closes a conversation that goes to the trash, its reply stopped."""
+        chat = self._open.get(id)
+        if chat is not None:
+            chat.stop()
+            self._close(chat)
+
+    @property
+    def elsewhere(self) -> list[Chat]:
+        """Conversations that are not shown and whose reply is in flight."""
+        return [chat for chat in self._open.values() if chat is not self.chat and chat.busy]
+
+    def tend(self) -> list[Said]:
+        """Looks after what is not shown: closes what has ended, and returns what the person should hear of it."""
+        said: list[Said] = []
+        for chat in [chat for chat in self._open.values() if chat is not self.chat]:
+            said += [change for change in chat.changes if isinstance(change, Said)]
+            back = [change for change in chat.changes if isinstance(change, PromptBack)]
+            said += [Said("A prompt in another conversation was stopped before it was read.") for _ in back]
+            chat.changes.clear()
+            if not chat.busy:
+                title = chat.session.conversation.title or "untitled"
+                said.append(Said(f"The reply in “{title}” has ended and is saved."))
+                self._close(chat)
+        return said
+
+    async def close(self) -> None:
+        """Stops what is in flight, saves it and ends the engine."""
+        for chat in self._open.values():
+            if chat.stop():
+                await chat.settled()
+        for chat in self._open.values():
+            chat.session.close()
+        await self.link.close()
