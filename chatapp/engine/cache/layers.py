@@ -129,6 +129,11 @@ def trim(layers: Sequence[Layer], n: int) -> bool:
     return True
 
 
+def bounded(layers: Sequence[Layer]) -> bool:
+    """Whether some layer drops tokens once C are held."""
+    return any(isinstance(layer, RotatingLayer) for layer in flat(layers))
+
+
 def complete(layers: Sequence[Layer]) -> bool:
     """Whether every layer of ours still holds every token it has read (always true without such layers)."""
     return all(layer.dropped == 0 for layer in flat(layers) if isinstance(layer, RotatingLayer))
@@ -147,7 +152,10 @@ def set_keep(layers: Sequence[Layer], keep: int) -> bool:
     """
     if not can_keep(layers, keep):
         return False
-    return all([layer.set_keep(keep) for layer in flat(layers) if isinstance(layer, RotatingLayer)])
+    for layer in flat(layers):
+        if isinstance(layer, RotatingLayer):
+            layer.set_keep(keep)
+    return True
 
 
 def positions(layer: Layer) -> list[int] | None:

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import mlx.core as mx
 from mlx.utils import tree_map
-from mlx_lm.models.cache import _BaseCache  # pyright: ignore[reportPrivateUsage]
 
 from chatapp.errors import ChatappError
 
@@ -18,7 +17,7 @@ from chatapp.errors import ChatappError
 Columns = Any
 
 
-class RotatingLayer(_BaseCache):
+class RotatingLayer:
     """Keys and values of one attention layer, as mlx-lm's models use a cache.
 
     The buffer holds *columns*, one for each token that is still held. The first ``keep`` columns never move. While the
@@ -144,16 +143,15 @@ class RotatingLayer(_BaseCache):
             return self.offset
         return max(0, self.held - self.max_size + 1)
 
-    def set_keep(self, keep: int) -> bool:
-        """Changes K, where the tokens concerned are all still held.
+    def set_keep(self, keep: int) -> None:
+        """Changes K.
 
-        Returns:
-            Whether ``keep`` is in force now.
+        Raises:
+            ValueError: Tokens that the other K would show are not held any more.
         """
         if keep != self.keep and self.dropped:
-            return False
+            raise ValueError(f"keep cannot change from {self.keep} to {keep} after {self.dropped} tokens were dropped")
         self.keep = keep
-        return True
 
     def positions(self) -> list[int]:
         """The absolute position of each column that `keys_and_values` returns."""

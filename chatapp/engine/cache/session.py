@@ -1,0 +1,272 @@
+"""The cache of one conversation: which tokens it holds, and how it is brought to another prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+import mlx.nn as nn
+import psutil
+
+from chatapp.engine.cache import layers as kv
+from chatapp.engine.cache.ladder import Kind, Ladder, Rung, common
+from chatapp.engine.cache.layers import Layer, Mark
+from chatapp.errors import UsageError
+from chatapp.protocol import Method
+
+#: The smallest C that leaves room for K = 4 and a window.
+MIN_KV_SIZE = 8
+
+#: K at least, where it is not set: the first tokens take up attention that has nowhere else to go.
+MIN_KEEP = 4
+
+#: The share of the machine's memory that one conversation's checkpoints may take.
+_CHECKPOINT_SHARE = 1 / 12
+
+#: On the way through a long text, a checkpoint every so many tokens where trimming cannot serve.
+_WAY = 1024
+
+
+@dataclass(frozen=True)
+class CacheLimits:
+    """What a cache may hold.
+
+    Attributes:
+        max_kv_size: C, in tokens.
+        keep: K, in tokens, at most C/2; None covers the system message.
+        kv_bits: Quantize keys and values to so many bits.
+        checkpoint_bytes: Budget of one conversation's checkpoints; None takes a twelfth of the machine's memory.
+        way: Tokens between checkpoints on the way through a long text.
+
+    Raises:
+        UsageError: A number is out of range.
+    """
+
+    max_kv_size: int
+    keep: int | None = None
+    kv_bits: int | None = None
+    checkpoint_bytes: int | None = None
+    way: int = _WAY
+
+    def __post_init__(self) -> None:
+        if self.max_kv_size < MIN_KV_SIZE:
+            raise UsageError(f"max-kv-size must be at least {MIN_KV_SIZE} tokens, not {self.max_kv_size}.")
+        if self.keep is not None and not 0 <= self.keep <= self.max_kv_size // 2:
+            raise UsageError(f"keep must be from 0 to half of max-kv-size ({self.max_kv_size // 2}), not {self.keep}.")
+        if self.kv_bits is not None and self.kv_bits not in (2, 3, 4, 5, 6, 8):
+            raise UsageError(f"kv-bits must be 2, 3, 4, 5, 6 or 8, not {self.kv_bits}.")
+
+    def kept(self, system_end: int) -> int:
+        """K in force for a prompt whose system message ends at ``system_end``."""
+        if self.keep is not None:
+            return self.keep
+        return min(max(system_end, MIN_KEEP), self.max_kv_size // 2)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a prompt comes into the cache.
+
+    Attributes:
+        reused: How many of its tokens are kept.
+        prefilled: How many are read; at least one.
+        method: How the reused part is kept.
+    """
+
+    reused: int
+    prefilled: int
+    method: Method
+
+
+class SessionCache:
+    """Keys, values and states of one conversation, and the checkpoints to rewind it by.
+
+    Attributes:
+        model: The mlx-lm model that reads into it.
+        limits: C, K and budgets.
+        layers: What the model's call takes as ``cache``. The list stays the same object.
+        ladder: The checkpoints.
+        keep: K in force, in tokens.
+
+    Raises:
+        ChatappError: The model cannot have a quantized cache and ``kv_bits`` asks for one.
+    """
+
+    def __init__(self, model: nn.Module, limits: CacheLimits) -> None:
+        self.model = model
+        self.limits = limits
+        self.keep = limits.kept(0)
+        if limits.kv_bits is not None:
+            kv.check_quantizable(model, limits.kv_bits)
+        self.layers: list[Layer] = kv.make(model, limits.max_kv_size, self.keep, limits.kv_bits)
+        self.ladder = Ladder(_budget(limits))
+        self._tokens: list[int] = []
+        self._system_end = 0
+        self._from_disk = False
+
+    @property
+    def tokens(self) -> list[int]:
+        """Ids inside the cache, in order; their number is the layers' offset. Not to be changed."""
+        return self._tokens
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the live layers and the checkpoints."""
+        return kv.size_in_bytes(self.layers) + self.ladder.nbytes
+
+    def forecast(self, ids: Sequence[int], keep: int = 0) -> Plan:
+        """What `prepare` would do; changes nothing.
+
+        Args:
+            ids: The whole prompt, at least one token.
+            keep: Where its system message ends.
+        """
+        return self._route(ids, keep)[0]
+
+    def prepare(self, ids: Sequence[int], keep: int = 0) -> Plan:
+        """Rewinds: afterwards `tokens` are ``ids[:plan.reused]``, and the rest is to be read.
+
+        Args:
+            ids: The whole prompt, at least one token.
+            keep: Where its system message ends; K covers it, within limits.
+        """
+        plan, rung = self._route(ids, keep)
+        if rung is not None:
+            self.layers[:] = self.ladder.restored(rung)
+        elif plan.reused == 0:
+            self.reset()
+        elif not kv.trim(self.layers, len(self._tokens) - plan.reused):
+            raise ValueError("the live cache cannot be trimmed as planned")
+        self.keep = self.limits.kept(keep)
+        kv.set_keep(self.layers, self.keep)
+        self._tokens = list(ids[: plan.reused])
+        self._system_end = keep
+        self._from_disk = False
+        return plan
+
+    def prefill(
+        self,
+        ids: Sequence[int],
+        step: int = 512,
+        cancelled: Callable[[], bool] = lambda: False,
+        logits: Callable[[mx.array], None] | None = None,
+    ) -> Iterator[int]:
+        """Has the model read ids in chunks, taking checkpoints on the way.
+
+        Args:
+            ids: What follows `tokens`.
+            step: Longest chunk, in tokens.
+            cancelled: Asked before each chunk; when true, reading ends there.
+            logits: Given each chunk's logits, shape (1, n, vocabulary), in order.
+
+        Yields:
+            How many of ``ids`` were read so far, after each chunk. What was read is in `tokens`.
+        """
+        done = 0
+        while done < len(ids) and not cancelled():
+            chunk = list(ids[done : done + self._chunk(step)])
+            try:
+                out = self.model(mx.array([chunk]), cache=self.layers)
+                if logits is not None:
+                    logits(out)
+                mx.eval(kv.arrays(self.layers))
+            except BaseException:
+                self.reset()  # some layers may have read the chunk and some not
+                raise
+            self.read(chunk)
+            self._on_the_way()
+            mx.clear_cache()
+            done += len(chunk)
+            yield done
+
+    def read(self, ids: Sequence[int]) -> None:
+        """Appends ids that the model was run on to the record."""
+        self._tokens.extend(ids)
+        size = self.limits.max_kv_size
+        # Taken while everything is still held and the next token may drop some of it.
+        if len(self._tokens) >= size and self._rotates() and kv.complete(self.layers):
+            self._save("rotation")
+
+    def checkpoint(self, kind: Kind) -> None:
+        """Takes a checkpoint here, unless trimming serves as well."""
+        if self._tokens and kv.trimmable(self.layers) < len(self._tokens):
+            self._save(kind)
+
+    def reset(self) -> None:
+        """Empties the live cache; the checkpoints stay."""
+        self.layers[:] = kv.make(self.model, self.limits.max_kv_size, self.keep, self.limits.kv_bits)
+        self._tokens = []
+
+    def mark(self, ahead: int) -> tuple[Mark, int]:
+        """Marks this place, to which `rollback` can return after at most ``ahead`` more tokens."""
+        return kv.mark(self.layers, len(self._tokens), ahead), len(self._tokens)
+
+    def rollback(self, place: tuple[Mark, int], keep: int = 0) -> int:
+        """Goes back to ``keep`` tokens behind a mark.
+
+        Returns:
+            ``keep``; or 0 where that is impossible: the cache is then at the mark, and the caller reads them again.
+        """
+        mark, length = place
+        kept = kv.rollback(self.layers, mark, len(self._tokens) - length, keep)
+        del self._tokens[length + kept :]
+        return kept
+
+    def adopt(self, layers: Sequence[Layer], ids: Sequence[int]) -> None:
+        """Takes over layers that began as this cache's (`layers.expand`, `layers.select`) and read ``ids`` since."""
+        if kv.complete(self.layers) and not kv.complete(layers):
+            self._save("rotation")
+        self.layers[:] = layers
+        self.read(ids)
+
+    def _route(self, ids: Sequence[int], system_end: int) -> tuple[Plan, Rung | None]:
+        if not ids:
+            raise ValueError("a prompt needs at least one token")
+        limit = len(ids) - 1  # one is left to feed: its logits give the next token
+        keep = self.limits.kept(system_end)
+        held = min(common(self._tokens, ids), limit) if self._sound() else 0
+        back = len(self._tokens) - held
+        live = held if kv.can_keep(self.layers, keep) and back <= kv.trimmable(self.layers) else 0
+        rung = self.ladder.best(ids, limit, keep, self.layers, held)
+        if rung is not None and rung.reach > live:
+            return Plan(rung.reach, len(ids) - rung.reach, self._method("checkpoint")), rung
+        if live == 0:
+            return Plan(0, len(ids), "cold"), None
+        return Plan(live, len(ids) - live, self._method("trim")), None
+
+    def _method(self, method: Method) -> Method:
+        return "disk" if self._from_disk else method
+
+    def _sound(self) -> bool:
+        """Whether every layer that counts has read as many tokens as the record has."""
+        return all(layer.offset == len(self._tokens) for layer in kv.flat(self.layers) if hasattr(layer, "offset"))
+
+    def _rotates(self) -> bool:
+        return kv.bounded(self.layers)
+
+    def _chunk(self, step: int) -> int:
+        """The longest chunk from here that ends where a checkpoint may be wanted."""
+        here = len(self._tokens)
+        ends = [end - here for end in (self._system_end, self.limits.max_kv_size) if end > here]
+        return min([step, *ends])
+
+    def _on_the_way(self) -> None:
+        here = len(self._tokens)
+        if here == self._system_end:
+            self.checkpoint("system")
+            return
+        behind = self.ladder.behind(self._tokens)
+        if here - (behind[-1].length if behind else 0) >= self.limits.way:
+            self.checkpoint("way")
+
+    def _save(self, kind: Kind) -> None:
+        length = len(self._tokens)
+        saved = kv.save(self.layers, length, thin=kind != "rotation")
+        self.ladder.add(kind, self._tokens, saved)
+
+
+def _budget(limits: CacheLimits) -> int:
+    if limits.checkpoint_bytes is not None:
+        return limits.checkpoint_bytes
+    return int(psutil.virtual_memory().total * _CHECKPOINT_SHARE)
