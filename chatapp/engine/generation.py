@@ -1,0 +1,142 @@
+"""One `Generate` from prompt to `Ended`: read what the cache does not hold, decode, report."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from chatapp.engine.cache.session import Plan, SessionCache
+from chatapp.engine.decode import Limits, Outcome, TokenGenerator
+from chatapp.engine.loading import LoadedModel
+from chatapp.engine.reply import Reply
+from chatapp.engine.samplers import registry
+from chatapp.engine.samplers.base import ModelFacts
+from chatapp.engine.stream import TokenStream
+from chatapp.engine.template import Rendered
+from chatapp.errors import ChatappError
+from chatapp.protocol import Ended, Generate, Prefill, Sampling, Started
+from chatapp.tokens import Finish
+
+
+@dataclass(kw_only=True)
+class Generation:
+    """A reply to one prompt.
+
+    Attributes:
+        loaded: The model.
+        cache: The conversation's cache.
+        rendered: The prompt.
+        request: What was asked.
+        sampling: The request's options over the model's defaults.
+        room: The most tokens that may be decoded, for want of trained context.
+        chunk: Tokens read between two looks at whether the request was cancelled.
+    """
+
+    loaded: LoadedModel
+    cache: SessionCache
+    rendered: Rendered
+    request: Generate
+    sampling: Sampling
+    room: int
+    chunk: int
+
+    def run(self, reply: Reply) -> None:
+        """Carries it out; the cache's record equals its offset afterwards, whatever happened."""
+        generator = self._generator(reply)
+        began = time.perf_counter()
+        plan = self.cache.prepare(self.rendered.ids, self.rendered.system_end)
+        if not self._read(plan, reply):
+            reply.send(self._ended(generator.seed, Outcome(finish="cancelled"), 0.0))
+            return
+        self.cache.checkpoint("start")
+        reply.send(self._started(plan))
+        stream = TokenStream(reply)
+        prompt_seconds = 0.0
+        message = ""
+        try:
+            for token in generator.generate(self.rendered.ids):
+                prompt_seconds = prompt_seconds or time.perf_counter() - began
+                stream.add(token)
+            self.cache.checkpoint("end")
+        except ChatappError as error:
+            generator.outcome.finish, message = "error", str(error)
+        stream.flush()
+        rate = plan.prefilled / prompt_seconds if prompt_seconds else 0.0
+        reply.send(self._ended(generator.seed, generator.outcome, rate, message))
+
+    def _read(self, plan: Plan, reply: Reply) -> bool:
+        """Reads the prompt but for its last token, which the decode loop feeds; False if it was cancelled."""
+        rest = self.rendered.ids[plan.reused : -1]
+        reply.send(Prefill(reply.request, 0, plan.prefilled))
+        for done in self.cache.prefill(rest, self.chunk, reply.cancelled):
+            reply.send(Prefill(reply.request, done, plan.prefilled))
+        return len(self.cache.tokens) == len(self.rendered.ids) - 1 and not reply.cancelled()
+
+    def _generator(self, reply: Reply) -> TokenGenerator[object, object]:
+        """The decode loop; made before anything is read, because it checks the options."""
+        sampler = registry.create(self.sampling.sampler)
+        facts = ModelFacts(self.loaded.vocab_size, self.loaded.tokenizer, tuple(self.loaded.tokenizer.eos_token_ids))
+        return TokenGenerator(
+            model=self.loaded.model,
+            cache=self.cache,
+            tokenizer=self.loaded.tokenizer,
+            sampler=sampler,
+            config=sampler.configure(self.sampling, facts),
+            seed=self._seed(reply),
+            limits=self._limits(),
+            reply=self._continued(),
+            cancelled=reply.cancelled,
+            same=reply.ranks.same,
+        )
+
+    def _limits(self) -> Limits:
+        asked = self.sampling.max_tokens
+        return Limits(
+            max_tokens=self.room if asked is None else min(asked, self.room),
+            stop=self.sampling.stop or (),
+            stop_ids=frozenset(self.loaded.tokenizer.eos_token_ids),
+            pause_above=self.request.pause_above,
+            alternatives=self.request.alternatives,
+        )
+
+    def _continued(self) -> Sequence[int]:
+        """Ids of the reply that goes on, which are the prompt's last."""
+        if not self.request.continue_last:
+            return ()
+        first, end = self.rendered.spans[-1]
+        return self.rendered.ids[first:end]
+
+    def _seed(self, reply: Reply) -> int:
+        """The seed asked for, or one drawn by rank 0."""
+        if self.sampling.seed is not None:
+            return self.sampling.seed
+        return int.from_bytes(reply.ranks.share(secrets.token_bytes(4)), "big")
+
+    def _started(self, plan: Plan) -> Started:
+        return Started(
+            self.request.request,
+            prompt_tokens=len(self.rendered.ids),
+            reused=plan.reused,
+            prefilled=plan.prefilled,
+            method=plan.method,
+            keep=self.cache.keep,
+            spans=self.rendered.spans,
+        )
+
+    def _ended(self, seed: int, outcome: Outcome, prompt_tps: float, message: str = "") -> Ended:
+        finish: Finish = outcome.finish
+        return Ended(
+            self.request.request,
+            finish=finish,
+            tokens=outcome.tokens,
+            text=outcome.text,
+            prompt_tps=prompt_tps,
+            generation_tps=outcome.tokens_per_second,
+            mean_entropy=outcome.mean_entropy,
+            seed=seed,
+            cached=len(self.cache.tokens),
+            pending=outcome.pending,
+            message=message,
+        )

@@ -1,0 +1,119 @@
+"""The engine's loop: takes one request after another on the main thread and answers each with its events.
+
+What a request does is in the module that is named after it; here is only which request goes where, and how whatever
+goes wrong inside one becomes a `Failed` with a sentence while the loop goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from importlib import metadata
+
+import mlx.core as mx
+
+from chatapp import protocol
+from chatapp.engine.chat import Chat
+from chatapp.engine.fetching import fetch
+from chatapp.engine.ranks import Alone, Ranks
+from chatapp.engine.reply import Reply
+from chatapp.engine.transport import Connection
+from chatapp.errors import ChatappError, UsageError
+from chatapp.protocol import (
+    AnyRequest,
+    Done,
+    Failed,
+    Fetch,
+    Fetched,
+    Forecast,
+    Generate,
+    Hello,
+    Leave,
+    Load,
+    Shutdown,
+)
+
+log = logging.getLogger(__name__)
+
+
+class Server:
+    """Owns the connection, and the model that is loaded with everything that hangs on it (`Chat`)."""
+
+    def __init__(self, connection: Connection, blas: str, ranks: Ranks | None = None) -> None:
+        self._connection = connection
+        self._blas = blas
+        self._ranks = ranks or Alone()
+        self._chat: Chat | None = None
+
+    def serve(self) -> None:
+        """Answers requests until the client says `Shutdown` or goes away."""
+        self._connection.send(self._hello())
+        while body := self._ranks.share(self._connection.receive()):
+            request = protocol.decode_request(body)
+            if isinstance(request, Shutdown):
+                return
+            self._answer(request)
+
+    def _hello(self) -> Hello:
+        device = mx.default_device()
+        kind = "gpu" if device.type == mx.DeviceType.gpu else "cpu"
+        name = mx.device_info().get("device_name", "") if kind == "gpu" else ""
+        return Hello(
+            request=0,
+            version=protocol.VERSION,
+            pid=os.getpid(),
+            mlx=metadata.version("mlx"),
+            mlx_lm=metadata.version("mlx-lm"),
+            device=f"{kind} {name}".strip(),
+            blas=self._blas,
+        )
+
+    def _answer(self, request: AnyRequest) -> None:
+        reply = Reply(request.request, self._connection, self._ranks)
+        try:
+            self._carry_out(request, reply)
+        except ChatappError as error:
+            reply.send(Failed(request.request, error.kind, str(error)))
+        except MemoryError:
+            reply.send(Failed(request.request, "memory", _OUT_OF_MEMORY))
+        except Exception as error:  # the process's border: the person hears of it, the log has the rest
+            log.exception("request %s failed", type(request).__name__)
+            reply.send(_failure(request.request, error))
+
+    def _carry_out(self, request: AnyRequest, reply: Reply) -> None:
+        match request:
+            case Load():
+                self._chat = None  # first, so that two models are never in memory together
+                mx.clear_cache()
+                self._chat = Chat.load(request, reply)
+            case Fetch():
+                ready = fetch(request.model, reply.progress)
+                reply.send(Fetched(request.request, request.model, str(ready.folder), ready.bytes))
+            case Generate():
+                self._loaded().generate(request, reply)
+            case Forecast():
+                self._loaded().forecast(request, reply)
+            case Leave():
+                reply.send(Done(request.request))
+            case _:
+                raise UsageError(f"The engine does not answer {type(request).__name__} here.")
+
+    def _loaded(self) -> Chat:
+        if self._chat is None:
+            raise UsageError("No model is loaded: load one first.")
+        return self._chat
+
+
+_OUT_OF_MEMORY = (
+    "The memory does not suffice for this: close other programs, or take a smaller --max-kv-size or a smaller model."
+)
+
+
+def _failure(request: int, error: Exception) -> Failed:
+    """A sentence for an error that no code expected; MLX says "out of memory" only in words."""
+    words = f"{type(error).__name__}: {error}".splitlines()[0][:300]
+    if any(
+        mark in words.lower() for mark in ("out of memory", "unable to allocate", "attempting to allocate", "bad_alloc")
+    ):
+        return Failed(request, "memory", _OUT_OF_MEMORY)
+    return Failed(request, "internal", f"The engine failed at this request ({words}); its log says where.")
