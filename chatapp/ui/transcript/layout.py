@@ -1,0 +1,157 @@
+"""The rows of one message: blocks laid out when they are needed, estimated before that."""
+
+from __future__ import annotations
+
+from chatapp.ui.transcript.blocks import THINK, Block, Scanner, ThinkTags
+from chatapp.ui.transcript.lines import Line
+from chatapp.ui.transcript.markdown import lay_out
+from chatapp.ui.transcript.tops import Tops
+
+
+class MessageLayout:
+    """Rows of a message at one width.
+
+    Attributes:
+        width: Cells in a row.
+        folded: The reasoning parts are one row each.
+    """
+
+    def __init__(self, source: str, width: int, *, folded: bool = False, tags: ThinkTags = THINK) -> None:
+        self.source = ""
+        self.width = max(4, width)
+        self.folded = folded
+        self._scanner = Scanner(tags)
+        self._blocks: list[Block] = []
+        self._lines: list[list[Line] | None] = []
+        self._tops = Tops()
+        self._unsettled = 0  # blocks at and after this index are laid out
+        self.grow(source)
+
+    @property
+    def height(self) -> int:
+        """Rows in all; a guess for blocks that were not laid out yet."""
+        return self._tops.total
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks."""
+        return len(self._blocks)
+
+    @property
+    def has_thinking(self) -> bool:
+        """There is a reasoning part."""
+        return any(block.context.think or block.kind == "fold" for block in self._blocks)
+
+    def grow(self, source: str) -> int:
+        """Takes the source with text appended; returns the first row that may differ from before."""
+        self.source = source
+        first = self._scanner.feed(source)
+        blocks = self._scanner.blocks
+        if self.folded:
+            blocks = _folded(blocks)
+            first = 0
+            while first < min(len(blocks), len(self._blocks)) and blocks[first] == self._blocks[first]:
+                first += 1
+        if first < len(self._blocks) and first < len(blocks):
+            seed = self._lines[first] if blocks[first].start == self._blocks[first].start else None
+            seed = seed if blocks[first].kind == self._blocks[first].kind == "prose" else None
+        else:
+            seed = None
+        row = self._tops.top(min(first, len(self._tops)))
+        del self._lines[first:]
+        self._tops.cut(first)
+        self._blocks[first:] = blocks[first:]
+        for index in range(first, len(blocks)):
+            self._lines.append(None)
+            self._tops.set(index, self._guess(blocks[index]))
+        if seed:
+            self._lay(first, seed)
+        self._unsettled = len(blocks)
+        return row
+
+    def next_guess(self) -> int | None:
+        """The last block that is not laid out yet."""
+        while self._unsettled > 0:
+            if self._lines[self._unsettled - 1] is None:
+                return self._unsettled - 1
+            self._unsettled -= 1
+        return None
+
+    def size(self, block: int) -> int:
+        """Source characters of a block."""
+        return self._blocks[block].end - self._blocks[block].start
+
+    def block_at(self, row: int) -> int:
+        """Index of the block that holds a row."""
+        return self._tops.find(row)
+
+    def top(self, block: int) -> int:
+        """First row of a block."""
+        return self._tops.top(block)
+
+    def is_exact(self, block: int) -> bool:
+        """The block is laid out."""
+        return self._lines[block] is not None
+
+    def settle(self, block: int) -> int:
+        """Lays a block out if it is not yet; returns by how many rows its height changed."""
+        if self._lines[block] is not None:
+            return 0
+        before = self._tops[block]
+        return self._lay(block) - before
+
+    def _lay(self, block: int, seed: list[Line] | None = None) -> int:
+        lines = lay_out(self.source, self._blocks[block], self.width, seed)
+        self._lines[block] = lines
+        self._tops.set(block, len(lines))
+        return len(lines)
+
+    def line(self, row: int) -> Line:
+        """The line at a row (the block's last one where the guess was too high)."""
+        block = self._tops.find(row)
+        inside = row - self._tops.top(block)
+        self.settle(block)
+        lines = self._lines[block] or []
+        return lines[min(inside, len(lines) - 1)]
+
+    def think_at(self, row: int) -> bool:
+        """The row is part of a reasoning part."""
+        block = self._blocks[self._tops.find(row)]
+        return block.context.think or block.kind == "fold"
+
+    def row_of(self, char: int) -> int:
+        """The row that shows a source character; its block is laid out."""
+        low, high = 0, len(self._blocks) - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._blocks[middle].start <= char:
+                low = middle
+            else:
+                high = middle - 1
+        if not self._blocks:
+            return 0
+        self.settle(low)
+        lines = self._lines[low] or []
+        for inside, line in enumerate(lines):
+            if char < line.end:
+                return self._tops.top(low) + inside
+        return self._tops.top(low) + max(0, len(lines) - 1)
+
+    def _guess(self, block: Block) -> int:
+        if block.kind == "fold":
+            return 1
+        breaks = self.source.count("\n", block.start, block.end)
+        return max(1, breaks + (block.end - block.start) // self.width // 2)
+
+
+def _folded(blocks: list[Block]) -> list[Block]:
+    """Joins each run of reasoning blocks to one folded block."""
+    result: list[Block] = []
+    for block in blocks:
+        if not block.context.think:
+            result.append(block)
+        elif result and result[-1].kind == "fold":
+            result[-1] = Block("fold", result[-1].start, block.end, block.context, block.after)
+        else:
+            result.append(Block("fold", block.start, block.end, block.context, block.after))
+    return result

@@ -1,0 +1,48 @@
+"""Mouse selection as source text."""
+
+from __future__ import annotations
+
+from textual.selection import Selection
+
+from chatapp.ui.transcript.document import Document
+from chatapp.ui.transcript.render import GUTTER
+
+
+def source_position(document: Document, y: int, x: int) -> tuple[int, int] | None:
+    """``(message, source offset)`` of a display character.
+
+    Args:
+        document: What is shown.
+        y: The row.
+        x: Index of a character of the row's strip, the gutter included.
+
+    Returns:
+        The offset; 0 for a header or rule, the content's length for the row after a message; None beyond the end.
+    """
+    row = document.row(y)
+    if row is None:
+        return None
+    if row.kind in ("header", "rule"):
+        return row.entry, 0
+    if row.kind == "blank":
+        return row.entry, len(document.entries[row.entry].content)
+    return row.entry, document.line(row).source_at(max(0, x - GUTTER))
+
+
+def selected_source(document: Document, selection: Selection) -> str:
+    """The source text of the selection; messages are joined by a blank line."""
+    if not document.entries:
+        return ""
+    last = len(document.entries) - 1
+    end_of_all = (last, len(document.entries[last].content))
+    start = (0, 0) if selection.start is None else source_position(document, selection.start.y, selection.start.x)
+    end = end_of_all if selection.end is None else source_position(document, selection.end.y, selection.end.x)
+    if start is None:
+        return ""
+    (first, begin), (final, stop) = start, end or end_of_all
+    if first == final:
+        return document.entries[first].content[begin:stop]
+    parts = [document.entries[first].content[begin:]]
+    parts += [document.entries[index].content for index in range(first + 1, final)]
+    parts.append(document.entries[final].content[:stop])
+    return "\n\n".join(part.rstrip("\n") for part in parts if part)

@@ -1,0 +1,554 @@
+"""The transcript widget: scrolling, following, cursors, mouse. What it shows is made by `document` and `render`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.segment import Segment
+from textual import events
+from textual.cache import LRUCache
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
+from textual.timer import Timer
+
+from chatapp.tokens import Token
+from chatapp.ui.heat import Heat, Scales, Unit
+from chatapp.ui.transcript import walk
+from chatapp.ui.transcript.blocks import THINK, ThinkTags
+from chatapp.ui.transcript.document import Document, Entry
+from chatapp.ui.transcript.lines import Line
+from chatapp.ui.transcript.model import Memory, MessageView
+from chatapp.ui.transcript.palette import Palette
+from chatapp.ui.transcript.render import GUTTER, MARGIN, Scene, render
+from chatapp.ui.transcript.select import selected_source, source_position
+
+#: Source characters laid out in one slice of idle time: about 10 ms, far below what a key may wait.
+_SLICE = 4096
+_MORE = " ▼ more below "
+
+
+class Transcript(ScrollView, can_focus=True):
+    """Messages of a conversation in one Line-API widget. The API is listed in `chatapp.ui.transcript`."""
+
+    ALLOW_SELECT = True
+    ALLOW_MAXIMIZE = False
+    DEFAULT_CSS = """
+    Transcript {
+        background: $background;
+        color: $foreground;
+        scrollbar-size-vertical: 1;
+        scrollbar-gutter: stable;
+        overflow-x: hidden;
+        overflow-y: auto;
+    }
+    """
+
+    heat: reactive[Heat] = reactive(Heat.OFF)
+    unit: reactive[Unit] = reactive("nats")
+    percentile: reactive[bool] = reactive(False)
+
+    @dataclass
+    class MessageFocused(Message):
+        """The message cursor moved; None: there is no message."""
+
+        transcript: Transcript
+        message_id: str | None
+
+        @property
+        def control(self) -> Transcript:
+            return self.transcript
+
+    @dataclass
+    class TokenFocused(Message):
+        """The token cursor moved; ``index`` is None when the token cursor was left."""
+
+        transcript: Transcript
+        message_id: str
+        index: int | None
+
+        @property
+        def control(self) -> Transcript:
+            return self.transcript
+
+    @dataclass
+    class PickRequested(Message):
+        """The person wants to go on from another token. ``rank`` counts alternatives from 1; 0 asks to show them."""
+
+        transcript: Transcript
+        message_id: str
+        index: int
+        rank: int
+
+        @property
+        def control(self) -> Transcript:
+            return self.transcript
+
+    @dataclass
+    class ScalesChanged(Message):
+        """Heat, unit or scale changed (for the legend)."""
+
+        transcript: Transcript
+
+        @property
+        def control(self) -> Transcript:
+            return self.transcript
+
+    def __init__(
+        self,
+        *,
+        think_tags: ThinkTags = THINK,
+        name: str | None = None,
+        id: str | None = None,
+        classes: str | None = None,
+    ) -> None:
+        super().__init__(name=name, id=id, classes=classes)
+        self.document = Document(80, think_tags)
+        self.scales = Scales()
+        self._message: str | None = None
+        self._token: int | None = None
+        self._palette: Palette | None = None
+        self._stamp = 0
+        self._strips: LRUCache[tuple[str, str, int], tuple[Line | None, int, int, Strip]] = LRUCache(2048)
+        self._measuring: Timer | None = None
+        self._stick = True
+
+    # -- content -------------------------------------------------------------------------------------------------
+
+    def set_messages(self, messages: Sequence[MessageView], *, at_end: bool = True) -> None:
+        """Shows these messages, oldest first. Cheap for messages that are unchanged.
+
+        Args:
+            messages: What to show.
+            at_end: Go to the end; else the reading position stays.
+        """
+        anchor = None if at_end else self._anchor()
+        self.document.set_messages(messages)
+        if self._message is not None and self.document.get(self._message) is None:
+            self._message = self._token = None
+        self._check_token()
+        if self.percentile:
+            self._rescale()
+        self._stick = at_end or self._stick
+        self._rearranged(anchor)
+
+    def append_tokens(self, message_id: str, tokens: Sequence[Token]) -> None:
+        """Appends tokens to a message that streams. Unknown ids are ignored (the message went away meanwhile)."""
+        index = self._index(message_id)
+        if index is None or not tokens:
+            return
+        height = self.document.height
+        first = self.document.append(message_id, tokens)
+        if self._stick:
+            self.document.settle_end(self.size.height)
+        if self.document.height != height:
+            self._sync_height()
+        self.refresh_lines(self.document.top(index), 1)
+        self.refresh_lines(first, max(1, self.document.height - first))
+
+    def replace(self, message_id: str, view: MessageView) -> None:
+        """Shows something else in a message's place: its end, an edit, another alternative (whose id may differ)."""
+        index = self._index(message_id)
+        if index is None:
+            return
+        anchor = None if self._stick else self._anchor()
+        self.document.replace(message_id, view)
+        if self._message == message_id:
+            self._message = view.id
+        self._check_token()
+        if self.percentile:
+            self._rescale()
+        self._rearranged(anchor)
+
+    def set_memory(self, memory: Memory) -> None:
+        """Says what the model still sees: what was evicted is dimmed, and a line drawn where memory ends."""
+        if memory == self.document.memory:
+            return
+        anchor = None if self._stick else self._anchor()
+        self.document.set_memory(memory)
+        self._rearranged(anchor)
+
+    def set_think_tags(self, tags: ThinkTags) -> None:
+        """The strings around a reasoning part of the loaded model; takes effect for messages shown afterwards."""
+        self.document.tags = tags
+
+    def _index(self, message_id: str) -> int | None:
+        return self.document.index_of(message_id) if self.document.get(message_id) else None
+
+    # -- message cursor ------------------------------------------------------------------------------------------
+
+    @property
+    def message_cursor(self) -> str | None:
+        """Id of the message under the cursor."""
+        return self._message
+
+    @property
+    def focused_entry(self) -> Entry | None:
+        """The message under the cursor."""
+        return None if self._message is None else self.document.get(self._message)
+
+    def focus_message(self, message_id: str | None, *, scroll: bool = True) -> None:
+        """Moves the message cursor and shows the message's start."""
+        if message_id is not None and self.document.get(message_id) is None:
+            return
+        if message_id != self._message:
+            self._leave_tokens_quietly()
+            self._message = message_id
+            self._restyle()
+            self.post_message(self.MessageFocused(self, message_id))
+        if scroll and message_id is not None:
+            index = self.document.index_of(message_id)
+            self._show_rows(self.document.top(index), self.document.bottom(index))
+
+    def move_message(self, by: int) -> None:
+        """Moves the message cursor; the first move puts it on the last message that is in view."""
+        entries = self.document.entries
+        if not entries:
+            return
+        if self._message is None:
+            row = self.document.row(min(self.scroll_offset.y + self.size.height, self.document.height) - 1)
+            self.focus_message(entries[row.entry if row else len(entries) - 1].id)
+            return
+        index = self.document.index_of(self._message)
+        self.focus_message(entries[max(0, min(len(entries) - 1, index + by))].id)
+
+    def first_message(self) -> None:
+        """Moves the message cursor to the first message."""
+        if self.document.entries:
+            self.focus_message(self.document.entries[0].id)
+
+    def last_message(self) -> None:
+        """Moves the message cursor to the last message and follows the stream again."""
+        if self.document.entries:
+            self.focus_message(self.document.entries[-1].id, scroll=False)
+            self.follow()
+
+    # -- token cursor --------------------------------------------------------------------------------------------
+
+    @property
+    def token_cursor(self) -> int | None:
+        """Index of the token under the cursor in the focused message; None outside of the tokens."""
+        return self._token
+
+    @property
+    def focused_token(self) -> Token | None:
+        """The token under the cursor."""
+        entry = self.focused_entry
+        return None if entry is None or self._token is None else entry.tokens[self._token]
+
+    def enter_tokens(self) -> bool:
+        """Puts the token cursor on the focused message (the last one with tokens if there is none)."""
+        entry = self.focused_entry
+        if entry is None or not entry.tokens:
+            entry = next((entry for entry in reversed(self.document.entries) if entry.tokens), None)
+        if entry is None:
+            return False
+        self.focus_token(entry.id, 0 if self._token is None else self._token)
+        return True
+
+    def leave_tokens(self) -> None:
+        """Takes the token cursor away; the message cursor stays."""
+        if self._token is not None and self._message is not None:
+            self._leave_tokens_quietly()
+            self.post_message(self.TokenFocused(self, self._message, None))
+
+    def focus_token(self, message_id: str, index: int) -> None:
+        """Puts the token cursor on a token and shows it."""
+        entry = self.document.get(message_id)
+        if entry is None or not entry.tokens:
+            return
+        self.focus_message(message_id, scroll=False)
+        self._token = max(0, min(index, len(entry.tokens) - 1))
+        start, _ = entry.map.span(self._token)
+        row = self.document.row_of(self.document.index_of(message_id), start)
+        self._sync_height()
+        self._show_rows(row, row + 1)
+        self._restyle()
+        self.post_message(self.TokenFocused(self, message_id, self._token))
+
+    def move_token(self, by: int) -> None:
+        """Steps the token cursor."""
+        self._walk(lambda tokens, at: walk.step(tokens, at, by))
+
+    def move_word(self, by: int) -> None:
+        """Steps the token cursor to the next (1) or previous (-1) beginning of a word."""
+        self._walk(lambda tokens, at: walk.word(tokens, at, by))
+
+    def next_uncertain(self, by: int) -> bool:
+        """Steps to the next (1) or previous (-1) token that the heat colours; False if there is none."""
+        return self._walk(lambda tokens, at: walk.uncertain(tokens, at, by, self.scales, self.heat))
+
+    def pick(self, rank: int = 0) -> None:
+        """Asks (by `PickRequested`) to go on from alternative ``rank`` of the token under the cursor."""
+        if self._token is not None and self._message is not None:
+            self.post_message(self.PickRequested(self, self._message, self._token, rank))
+
+    def _walk(self, move: walk.Move) -> bool:
+        entry = self.focused_entry
+        if entry is None or self._token is None:
+            return self.enter_tokens()
+        to = move(entry.tokens, self._token)
+        if to is None:
+            return False
+        self.focus_token(entry.id, to)
+        return True
+
+    def _leave_tokens_quietly(self) -> None:
+        if self._token is not None:
+            self._token = None
+            self._restyle()
+
+    def _check_token(self) -> None:
+        entry = self.focused_entry
+        if self._token is not None and (entry is None or self._token >= len(entry.tokens)):
+            self._token = None
+
+    # -- folding, scrolling --------------------------------------------------------------------------------------
+
+    def toggle_fold(self, message_id: str | None = None) -> bool:
+        """Folds or unfolds the reasoning of a message (the focused one); False if it has none."""
+        entry = self.focused_entry if message_id is None else self.document.get(message_id)
+        if entry is None or not entry.layout.has_thinking:
+            return False
+        anchor = None if self._stick else self._anchor()
+        self.document.fold(entry.id, not entry.folded)
+        self._rearranged(anchor)
+        return True
+
+    @property
+    def following(self) -> bool:
+        """New text scrolls into view by itself: the view is at the bottom."""
+        return self._stick
+
+    def follow(self) -> None:
+        """Goes to the end and stays there while text arrives."""
+        self._stick = True
+        self._rearranged(None)
+
+    def source_of(self, message_id: str) -> str:
+        """The source text of a message as it stands."""
+        entry = self.document.get(message_id)
+        return entry.content if entry else ""
+
+    def _show_rows(self, top: int, bottom: int) -> None:
+        """Scrolls as little as needed so that the rows are in view (their first ones, where they are many)."""
+        height = max(1, self.size.height)
+        self.document.settle(top, top + height)
+        y = self.scroll_offset.y
+        if top < y or bottom - top >= height:
+            y = top
+        elif bottom > y + height:
+            y = bottom - height
+        self._sync_height()
+        self._scroll_now(y)
+
+    def _scroll_now(self, y: int) -> None:
+        self.scroll_to(y=y, animate=False, force=True)
+        self._stick = self.is_vertical_scroll_end
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        if round(new_value) < round(old_value):
+            self._stick = False
+        if round(new_value) >= self.max_scroll_y:
+            self._stick = True
+
+    def _anchor(self) -> tuple[str, int, int] | None:
+        """The reading position: message, source offset of the first row in view, rows into its header."""
+        y = self.scroll_offset.y
+        row = self.document.row(y)
+        if row is None:
+            return None
+        entry = self.document.entries[row.entry]
+        if row.kind == "body":
+            return entry.id, self.document.line(row).start, 0
+        return entry.id, -1 if row.kind != "blank" else len(entry.content), 0
+
+    def _rearranged(self, anchor: tuple[str, int, int] | None) -> None:
+        """Rows moved: keeps the reading position, or the end in view."""
+        if self.is_mounted and self.text_selection is not None:
+            self.screen.clear_selection()
+        height = max(1, self.size.height)
+        if self._stick or anchor is None or (index := self._index(anchor[0])) is None:
+            self.document.settle_end(height)
+            self._sync_height()
+        else:
+            row = self.document.top(index) if anchor[1] < 0 else self.document.row_of(index, anchor[1])
+            self.document.settle(row, row + height)
+            self._sync_height()
+            self._scroll_now(row)
+        self._restyle()
+        if self._measuring is not None:
+            self._measuring.resume()
+
+    def _sync_height(self) -> None:
+        size = Size(self.scrollable_content_region.width, self.document.height)
+        if size != self.virtual_size:
+            self.virtual_size = size
+        if self._stick:
+            self.scroll_to(y=self.max_scroll_y, animate=False, force=True)
+
+    def _measure(self) -> None:
+        """Lays out, in idle time, what was only guessed; the view does not move."""
+        if self.document.width != self._text_width():
+            return
+        done, moved = self.document.measure(self.scroll_offset.y, _SLICE)
+        stick = self._stick
+        self._sync_height()
+        if moved and not stick:
+            self._scroll_now(self.scroll_offset.y + moved)
+        if done and self._measuring is not None:
+            self._measuring.pause()
+
+    # -- looks ---------------------------------------------------------------------------------------------------
+
+    def watch_heat(self) -> None:
+        self._restyle()
+        self.post_message(self.ScalesChanged(self))
+
+    def watch_unit(self) -> None:
+        self._restyle()
+        self.post_message(self.ScalesChanged(self))
+
+    def watch_percentile(self) -> None:
+        self._rescale()
+
+    def cycle_heat(self) -> None:
+        """The next of off, entropy, varentropy, both, surprisal."""
+        self.heat = self.heat.next
+
+    def _rescale(self) -> None:
+        tokens = [token for entry in self.document.entries for token in entry.tokens] if self.percentile else []
+        self.scales = Scales.of_tokens(tokens) if tokens else Scales()
+        self._restyle()
+        self.post_message(self.ScalesChanged(self))
+
+    def refresh_scales(self) -> None:
+        """Takes the percentiles anew (call it now and then while tokens arrive)."""
+        if self.percentile:
+            self._rescale()
+
+    @property
+    def palette(self) -> Palette:
+        """Styles of the theme in force."""
+        if self._palette is None:
+            plain = self.app.no_color or self.app.console.color_system in (None, "standard")
+            self._palette = Palette(self.app.theme_variables, dark=self.app.current_theme.dark, plain=plain)
+        return self._palette
+
+    def _restyle(self) -> None:
+        self._stamp += 1
+        self.refresh()
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._palette = None
+        self._stamp += 1
+
+    # -- events --------------------------------------------------------------------------------------------------
+
+    def on_mount(self) -> None:
+        self.app.theme_changed_signal.subscribe(self, lambda _: self.notify_style_update())
+        self._measuring = self.set_interval(1 / 20, self._measure)
+
+    def on_resize(self) -> None:
+        width = self._text_width()
+        if width != self.document.width:
+            anchor = None if self._stick else self._anchor()
+            self.document.set_width(width)
+            self._rearranged(anchor)
+        elif self._stick:
+            self._rearranged(None)
+
+    def _text_width(self) -> int:
+        return max(4, self.scrollable_content_region.width - GUTTER - MARGIN)
+
+    def on_focus(self) -> None:
+        self._restyle()
+
+    def on_blur(self) -> None:
+        self._restyle()
+
+    def on_click(self, event: events.Click) -> None:
+        """Puts the cursor on the token (or else the message) under the mouse."""
+        if self.text_selection is not None:
+            return
+        y = self.scroll_offset.y + event.y
+        strip = self._strip(y)
+        index = len(strip.crop(0, max(0, event.x)).text)
+        found = source_position(self.document, y, index)
+        if found is None:
+            return
+        entry = self.document.entries[found[0]]
+        row = self.document.row(y)
+        token = entry.map.token_at(found[1]) if row is not None and row.kind == "body" else None
+        if token is None:
+            self.leave_tokens()
+            self.focus_message(entry.id, scroll=False)
+        else:
+            self.focus_token(entry.id, token)
+
+    # -- selection -----------------------------------------------------------------------------------------------
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        return selected_source(self.document, selection), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        self.refresh()
+
+    # -- painting ------------------------------------------------------------------------------------------------
+
+    def render_lines(self, crop: Region) -> list[Strip]:
+        height = self.document.height
+        y = self.scroll_offset.y
+        self.document.settle(y, y + self.size.height)
+        if self.document.height != height:
+            self.call_later(self._sync_height)
+        return super().render_lines(crop)
+
+    def render_line(self, y: int) -> Strip:
+        width = self.scrollable_content_region.width
+        line = self._strip(self.scroll_offset.y + y)
+        if y == self.size.height - 1 and not self._stick and self.scroll_offset.y < self.max_scroll_y:
+            room = width - len(_MORE)
+            if room > 0:
+                mark = Segment(_MORE, self.palette.accent("primary", bold=True))
+                return Strip.join([line.crop(0, room), Strip([mark], len(_MORE))])
+        return line
+
+    def _strip(self, y: int) -> Strip:
+        row = self.document.row(y)
+        selection = self.text_selection
+        span = selection.get_span(y) if selection is not None else None
+        if row is None or span is not None:
+            return render(self.document, row, self._width, self._scene(), span).apply_offsets(0, y)
+        line = self.document.line(row) if row.kind == "body" else None
+        entry = self.document.entries[row.entry]
+        # A body row's picture depends on its line and the scene; a header's also on the tokens so far.
+        version = entry.version if row.kind == "header" else 0
+        key = (entry.id, row.kind, row.inside)
+        known = self._strips.get(key)
+        if known is not None and known[0] is line and known[1:3] == (self._stamp, version):
+            return known[3].apply_offsets(0, y)
+        strip = render(self.document, row, self._width, self._scene(), None)
+        self._strips[key] = (line, self._stamp, version, strip)
+        return strip.apply_offsets(0, y)
+
+    @property
+    def _width(self) -> int:
+        return self.scrollable_content_region.width
+
+    def _scene(self) -> Scene:
+        entry = self.focused_entry
+        cursor = None
+        if entry is not None and self._token is not None:
+            start, end = entry.map.span(self._token)
+            cursor = (start, end) if end > start else (max(0, end - 1), end)
+        focused = -1 if self._message is None else self._index(self._message)
+        return Scene(
+            self.palette, self.heat, self.scales, self.unit, -1 if focused is None else focused, cursor, self.has_focus
+        )
