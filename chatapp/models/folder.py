@@ -1,0 +1,112 @@
+"""Looks into an mlx-lm folder before it is loaded: what is missing or damaged is said in a sentence."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from chatapp.errors import ChatappError
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json", "tokenizer_config.json")
+
+#: Bytes of one element, by safetensors' names.
+_ITEM_BYTES = {
+    **dict.fromkeys(("F64", "I64", "U64"), 8),
+    **dict.fromkeys(("F32", "I32", "U32"), 4),
+    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 2),
+    **dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1),
+}
+
+_MAX_HEADER = 100 * 1024 * 1024
+
+
+def read_config(folder: Path, title: str) -> dict[str, Any]:
+    """The content of config.json.
+
+    Raises:
+        ChatappError: It is missing or damaged.
+    """
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        raise ChatappError(
+            f"{title} has no config.json in {folder}: name the folder that mlx-lm or Hugging Face wrote.", "model"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise ChatappError(f"{path} is damaged ({error}): fetch the model again.", "model") from None
+    if not isinstance(config, dict):
+        raise ChatappError(f"{path} is damaged (not a JSON object): fetch the model again.", "model")
+    return config
+
+
+def check_files(folder: Path, title: str) -> list[Path]:
+    """Checks that weights and tokenizer are there and that no weight file is cut short.
+
+    Returns:
+        The weight files.
+
+    Raises:
+        ChatappError: Something is missing or damaged; the sentence names it.
+    """
+    weights = sorted(folder.glob("model*.safetensors"))
+    missing = sorted(set(_listed(folder)) - {path.name for path in weights})
+    if missing:
+        raise ChatappError(f"{title} lacks {missing[0]} in {folder}: fetch the model again.", "model")
+    if not weights:
+        raise ChatappError(f"{title} has no model*.safetensors in {folder}: choose a safetensors version.", "model")
+    for path in weights:
+        read_header(path)
+    if not any((folder / name).is_file() for name in TOKENIZER_FILES):
+        raise ChatappError(
+            f"{title} has no tokenizer in {folder}: put the tokenizer.json of the original model there.", "model"
+        )
+    return weights
+
+
+def read_header(path: Path) -> dict[str, Any]:
+    """The tensor table of a safetensors file.
+
+    Raises:
+        ChatappError: The file is damaged or shorter than its table says.
+    """
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            if not 0 < length <= min(size, _MAX_HEADER):
+                raise ValueError("no header")
+            header: dict[str, Any] = json.loads(file.read(length))
+        tensors = {name: value for name, value in header.items() if name != "__metadata__"}
+        end = max((value["data_offsets"][1] for value in tensors.values()), default=0)
+        if size != 8 + length + end:
+            raise ValueError(f"{size} bytes instead of {8 + length + end}")
+    except OSError as error:
+        raise ChatappError(f"{path} cannot be read ({error.strerror}): check the file.", "model") from None
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        raise ChatappError(f"{path} is damaged ({error}): fetch the model again.", "model") from None
+    return tensors
+
+
+def elements_by_type(weights: list[Path]) -> dict[str, int]:
+    """How many elements of each safetensors type (``BF16``, ``U32``…) the weight files hold."""
+    counts: dict[str, int] = {}
+    for path in weights:
+        for tensor in read_header(path).values():
+            first, last = tensor["data_offsets"]
+            kind = tensor["dtype"]
+            counts[kind] = counts.get(kind, 0) + (last - first) // _ITEM_BYTES.get(kind, 1)
+    return counts
+
+
+def _listed(folder: Path) -> list[str]:
+    """The weight files that the folder's index names; empty without an index."""
+    path = folder / "model.safetensors.index.json"
+    if not path.exists():
+        return []
+    try:
+        names = json.loads(path.read_text("utf-8"))["weight_map"].values()
+        return [name for name in names if isinstance(name, str)]
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise ChatappError(f"{path} is damaged ({error}): fetch the model again.", "model") from None
