@@ -139,6 +139,11 @@ def complete(layers: Sequence[Layer]) -> bool:
     return all(layer.dropped == 0 for layer in flat(layers) if isinstance(layer, RotatingLayer))
 
 
+def prefix_of_longer(layers: Sequence[Layer]) -> bool:
+    """Whether these layers can be had from any longer cache over the same tokens by trimming."""
+    return all(_holds_all(layer) for layer in layers)
+
+
 def can_keep(layers: Sequence[Layer], keep: int) -> bool:
     """Whether `set_keep` would succeed."""
     return all(layer.keep == keep or layer.dropped == 0 for layer in flat(layers) if isinstance(layer, RotatingLayer))
@@ -201,6 +206,11 @@ class Saved:
         """Whether it can be restored by itself."""
         return None not in self.layers
 
+    @classmethod
+    def of(cls, layers: Sequence[Layer | None], length: int) -> Saved:
+        """What certain layers, of which nobody else knows, hold after ``length`` tokens."""
+        return cls(tuple(layers), length, sum(_nbytes(layer) for layer in layers if layer is not None))
+
 
 def save(layers: Sequence[Layer], length: int, thin: bool = False) -> Saved:
     """Saves layers aside without copying an array.
@@ -210,8 +220,7 @@ def save(layers: Sequence[Layer], length: int, thin: bool = False) -> Saved:
         length: How many tokens they have read.
         thin: Leave out layers that hold every token: their state is a prefix of any longer one.
     """
-    kept = tuple(None if thin and _holds_all(layer) else _copy(layer, _alias) for layer in layers)
-    return Saved(kept, length, sum(_nbytes(layer) for layer in kept if layer is not None))
+    return Saved.of([None if thin and _holds_all(layer) else _copy(layer, _alias) for layer in layers], length)
 
 
 def restore(saved: Saved, longer: Sequence[Layer | None] | None = None) -> list[Layer]:
@@ -293,6 +302,62 @@ def select(layers: Sequence[Layer], rows: int | Sequence[int]) -> list[Layer]:
     """
     index = mx.array([rows] if isinstance(rows, int) else list(rows))
     return [_copy(layer, lambda array: array[index] if array.ndim else array) for layer in layers]
+
+
+# --- as mlx-lm saves them ------------------------------------------------------------------------------------------
+
+
+def savable(layers: Sequence[Layer]) -> bool:
+    """Whether mlx-lm can write these layers to a file and read them again."""
+    return all(isinstance(layer, RotatingLayer) or hasattr(stock, type(layer).__name__) for layer in flat(layers))
+
+
+def to_stock(layers: Sequence[Layer]) -> list[Layer]:
+    """Layers as mlx-lm's own classes, for its ``save_prompt_cache``."""
+
+    def converted(layer: Layer) -> Layer:
+        if isinstance(layer, stock.CacheList):
+            return stock.CacheList(*(converted(part) for part in layer.caches))
+        if not isinstance(layer, RotatingLayer):
+            return layer
+        twin = _copy(layer, _alias)
+        keys, values = twin.ordered()
+        if isinstance(twin, QuantizedRotatingLayer):
+            state = (keys, values, twin.offset, twin.group_size, twin.bits)
+            return stock.QuantizedKVCache.from_state(state)
+        return stock.RotatingKVCache.from_state((keys, values, twin.offset, twin.keep, twin.max_size, twin.held))
+
+    return [converted(layer) for layer in layers]
+
+
+def from_stock(template: Sequence[Layer], loaded: Sequence[Layer]) -> list[Layer]:
+    """The layers that `to_stock` was given.
+
+    Args:
+        template: As `make` makes them for the same model, C, K and bits; they are filled.
+        loaded: As mlx-lm's ``load_prompt_cache`` returns them.
+
+    Raises:
+        ValueError: They are not of the same kinds.
+    """
+
+    def converted(like: Layer, layer: Layer) -> Layer:
+        if isinstance(like, stock.CacheList) and isinstance(layer, stock.CacheList):
+            parts = zip(like.caches, layer.caches, strict=True)
+            return stock.CacheList(*(converted(*pair) for pair in parts))
+        if not isinstance(like, RotatingLayer):
+            if type(like) is not type(layer):
+                raise ValueError(f"a {type(layer).__name__} in place of a {type(like).__name__}")
+            return layer
+        wanted = stock.QuantizedKVCache if isinstance(like, QuantizedRotatingLayer) else stock.RotatingKVCache
+        if not isinstance(layer, wanted):
+            raise ValueError(f"a {type(layer).__name__} in place of a {wanted.__name__}")
+        if isinstance(like, QuantizedRotatingLayer):
+            like.group_size = layer.group_size
+        like.fill(layer.keys, layer.values, layer.offset)
+        return like
+
+    return [converted(like, layer) for like, layer in zip(template, loaded, strict=True)]
 
 
 # --- inside --------------------------------------------------------------------------------------------------------

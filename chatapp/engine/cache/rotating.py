@@ -161,6 +161,24 @@ class RotatingLayer:
         turned = self._next - self.keep if self._next < self.held else 0
         return [*range(self.keep), *recent[len(recent) - turned :], *recent[: len(recent) - turned]]
 
+    def ordered(self) -> tuple[Columns, Columns]:
+        """The columns in use in the order of positions (which they have in the buffer from now on)."""
+        self._straighten()
+        return self.keys_and_values()
+
+    def fill(self, keys: Columns, values: Columns, offset: int) -> None:
+        """Takes over columns as another layer's `ordered` returned them.
+
+        Args:
+            keys: Keys.
+            values: Values.
+            offset: That layer's.
+        """
+        self.keys, self.values = (tuple(part) if isinstance(part, list) else part for part in (keys, values))
+        self.offset = offset
+        self._next = self._capacity()
+        self.dropped = offset - self._next
+
     # --- storage -----------------------------------------------------------------------------------------------
 
     def _encode(self, new: mx.array) -> Columns:

@@ -88,21 +88,17 @@ class SessionCache:
         layers: What the model's call takes as ``cache``. The list stays the same object.
         ladder: The checkpoints.
         keep: K in force, in tokens.
-
-    Raises:
-        ChatappError: The model cannot have a quantized cache and ``kv_bits`` asks for one.
+        system_end: Where the prompt's system message ends.
     """
 
     def __init__(self, model: nn.Module, limits: CacheLimits) -> None:
         self.model = model
         self.limits = limits
         self.keep = limits.kept(0)
-        if limits.kv_bits is not None:
-            kv.check_quantizable(model, limits.kv_bits)
         self.layers: list[Layer] = kv.make(model, limits.max_kv_size, self.keep, limits.kv_bits)
         self.ladder = Ladder(_budget(limits))
         self._tokens: list[int] = []
-        self._system_end = 0
+        self.system_end = 0
         self._from_disk = False
 
     @property
@@ -141,7 +137,7 @@ class SessionCache:
         self.keep = self.limits.kept(keep)
         kv.set_keep(self.layers, self.keep)
         self._tokens = list(ids[: plan.reused])
-        self._system_end = keep
+        self.system_end = keep
         self._from_disk = False
         return plan
 
@@ -185,12 +181,12 @@ class SessionCache:
         self._tokens.extend(ids)
         size = self.limits.max_kv_size
         # Taken while everything is still held and the next token may drop some of it.
-        if len(self._tokens) >= size and self._rotates() and kv.complete(self.layers):
+        if len(self._tokens) >= size and kv.bounded(self.layers) and kv.complete(self.layers):
             self._save("rotation")
 
     def checkpoint(self, kind: Kind) -> None:
         """Takes a checkpoint here, unless trimming serves as well."""
-        if self._tokens and kv.trimmable(self.layers) < len(self._tokens):
+        if self._tokens and not kv.prefix_of_longer(self.layers):
             self._save(kind)
 
     def reset(self) -> None:
@@ -220,6 +216,14 @@ class SessionCache:
         self.layers[:] = layers
         self.read(ids)
 
+    def loaded(self, layers: Sequence[Layer], ids: Sequence[int], system_end: int) -> None:
+        """Takes over what a file held; the next `prepare` says so."""
+        self.layers[:] = layers
+        self._tokens = list(ids)
+        self.system_end = system_end
+        self.keep = self.limits.kept(system_end)
+        self._from_disk = True
+
     def _route(self, ids: Sequence[int], system_end: int) -> tuple[Plan, Rung | None]:
         if not ids:
             raise ValueError("a prompt needs at least one token")
@@ -242,18 +246,15 @@ class SessionCache:
         """Whether every layer that counts has read as many tokens as the record has."""
         return all(layer.offset == len(self._tokens) for layer in kv.flat(self.layers) if hasattr(layer, "offset"))
 
-    def _rotates(self) -> bool:
-        return kv.bounded(self.layers)
-
     def _chunk(self, step: int) -> int:
         """The longest chunk from here that ends where a checkpoint may be wanted."""
         here = len(self._tokens)
-        ends = [end - here for end in (self._system_end, self.limits.max_kv_size) if end > here]
+        ends = [end - here for end in (self.system_end, self.limits.max_kv_size) if end > here]
         return min([step, *ends])
 
     def _on_the_way(self) -> None:
         here = len(self._tokens)
-        if here == self._system_end:
+        if here == self.system_end:
             self.checkpoint("system")
             return
         behind = self.ladder.behind(self._tokens)
