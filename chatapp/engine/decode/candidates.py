@@ -1,0 +1,285 @@
+"""Several replies to one prompt, decoded as one batch from one shared prefix.
+
+The prompt is read once; its cache is then multiplied, and each step feeds one token to every reply. All replies are
+equally long while they last, so nothing is padded. A reply that ends leaves the batch, its cache set aside as it is
+then; `CandidateGenerator.choose` makes it the conversation's cache.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+
+import mlx.core as mx
+
+from chatapp.engine.cache import layers as kv
+from chatapp.engine.decode import step as steps
+from chatapp.engine.decode.generator import DecodeCache, Limits, Outcome
+from chatapp.engine.decode.step import Reading, Step
+from chatapp.engine.decode.text import Detokenizer, StopStrings, TokenTexts
+from chatapp.engine.samplers.base import EntropySampler
+from chatapp.tokens import Finish, Token
+
+Config = TypeVar("Config")
+State = TypeVar("State")
+
+
+class CandidateCache(DecodeCache, Protocol):
+    """What choosing a candidate needs of a `chatapp.engine.cache.SessionCache`."""
+
+    def adopt(self, layers: Sequence[Any], ids: Sequence[int]) -> None:
+        """Takes over layers that began as this cache's and read ``ids`` since."""
+        ...
+
+
+@dataclass(kw_only=True)
+class CandidateGenerator(Generic[Config, State]):
+    """Decodes one reply for each seed.
+
+    Each reply is the one that `TokenGenerator` gives for its seed, with its own numbers and its own end. The
+    conversation's cache holds just the prompt, until one of the replies is chosen; after an error it is empty.
+
+    Attributes:
+        model: An mlx-lm model.
+        cache: Holds the prompt but for its last ids, at least one.
+        tokenizer: mlx-lm's ``TokenizerWrapper``.
+        sampler, config: How tokens are drawn.
+        seeds: One for each reply.
+        limits: When each reply ends.
+        reply: Ids of the same reply that were there before, when it is continued; they are the prompt's last ids.
+        cancelled: Asked between two steps; ends all replies.
+        same: Makes the ranks of a distributed engine agree on drawn ids.
+    """
+
+    model: Any
+    cache: CandidateCache
+    tokenizer: Any
+    sampler: EntropySampler[Config, State]
+    config: Config
+    seeds: tuple[int, ...]
+    limits: Limits = field(default_factory=Limits)
+    reply: Sequence[int] = ()
+    cancelled: Callable[[], bool] = lambda: False
+    same: Callable[[mx.array], mx.array] = lambda ids: ids
+
+    def __post_init__(self) -> None:
+        texts = TokenTexts(self.tokenizer)
+        self._candidates = [
+            _Candidate(
+                self.limits,
+                self.sampler.states,
+                texts,
+                Detokenizer(self.tokenizer, self.reply),
+                StopStrings(self.limits.stop),
+                len(self.reply),
+            )
+            for _ in self.seeds
+        ]
+
+    @property
+    def outcomes(self) -> list[Outcome]:
+        """How each reply ended, or stands."""
+        return [candidate.outcome for candidate in self._candidates]
+
+    def generate(self, prompt: Sequence[int]) -> Iterator[tuple[int, Token]]:
+        """Yields the number of a reply and its next record, the replies taking turns.
+
+        Args:
+            prompt: All ids of the prompt; the cache holds the first of them, and the rest is read in one go.
+
+        Raises:
+            ValueError: The cache does not hold a proper beginning of the prompt.
+        """
+        known = len(self.cache.tokens)
+        if known >= len(prompt) or list(self.cache.tokens) != list(prompt[:known]):
+            raise ValueError("the cache does not hold a proper beginning of the prompt")
+        try:
+            yield from self._decode(prompt)
+        except GeneratorExit:
+            raise  # the consumer stops at a yield, where every cache is in order
+        except BaseException:
+            self.cache.reset()
+            raise
+
+    def choose(self, row: int) -> None:
+        """Makes a reply's cache the conversation's cache, once, after the generation ended.
+
+        It then holds the prompt and what the model has read of the reply. The other replies' caches are dropped.
+
+        Raises:
+            ValueError: The reply has no cache: nothing was decoded, or a reply was chosen before.
+        """
+        chosen = self._candidates[row]
+        if chosen.layers is None:
+            raise ValueError(f"candidate {row} has no cache to go on with")
+        self.cache.adopt(chosen.layers, chosen.read)
+        for candidate in self._candidates:
+            candidate.layers = None
+
+    def _decode(self, prompt: Sequence[int]) -> Iterator[tuple[int, Token]]:
+        # A step ahead feeds tokens before the host knows them; see `TokenGenerator`.
+        ahead = self.limits.pause_above is None
+        limit = self.limits.max_tokens
+        if limit is not None and limit <= 0:
+            for outcome in self.outcomes:
+                outcome.finish = "length"
+            return
+        batch = _Batch(self, prompt)
+        current = batch.first(prompt)
+        count = 0
+        try:
+            while batch.live:
+                count += 1
+                last = limit is not None and count >= limit
+                following = batch.feed(current.token) if ahead and not last else None
+                readings = steps.read(current)
+                if following is not None:
+                    self._note(batch.live, readings)
+                for row in batch.live:
+                    for token in self._candidates[row].take(readings[row], last):
+                        yield row, token
+                self._set_aside(batch, [row for row in batch.live if self._candidates[row].ended])
+                if not batch.live or self.cancelled():
+                    return
+                if following is None:
+                    following = batch.feed(current.token)
+                    self._note(batch.live, readings)
+                current = following
+        finally:
+            for row in batch.live:
+                self._candidates[row].layers = batch.cache_of(row)
+
+    def _note(self, rows: Sequence[int], readings: list[Reading]) -> None:
+        """Records that the model was fed these rows' tokens."""
+        for row in rows:
+            self._candidates[row].read.append(readings[row].id)
+
+    def _set_aside(self, batch: _Batch[Config, State], rows: Sequence[int]) -> None:
+        if not rows:
+            return
+        for row in rows:
+            layers = batch.cache_of(row)
+            mx.eval(kv.arrays(layers))  # else they would hold on to the buffers of the whole batch
+            self._candidates[row].layers = layers
+        batch.drop(rows)
+
+
+@dataclass
+class _Candidate:
+    """One reply: its text, its end, and afterwards its cache.
+
+    Attributes:
+        read: Ids behind the prompt that the model has read.
+        layers: After its end, the cache over the prompt and ``read``.
+    """
+
+    limits: Limits
+    states: tuple[str, ...]
+    texts: TokenTexts
+    detokenizer: Detokenizer
+    stops: StopStrings
+    index: int
+    outcome: Outcome = field(default_factory=Outcome)
+    read: list[int] = field(default_factory=list[int])
+    layers: list[Any] | None = None
+    ended: bool = False
+    _began: float = 0.0
+
+    def take(self, reading: Reading, last: bool) -> list[Token]:
+        """The records that a reading completes; ends the reply where it has to.
+
+        Args:
+            reading: The next drawn token.
+            last: No token may follow this one.
+        """
+        self._began = self._began or time.perf_counter()
+        self.outcome.seconds = time.perf_counter() - self._began
+        records = self._records(reading, last)
+        for token in records:
+            self.outcome.tokens += 1
+            self.outcome.text += token.text
+            self.outcome.sum_entropy += token.entropy
+        return records
+
+    def _records(self, reading: Reading, last: bool) -> list[Token]:
+        if reading.id in self.limits.stop_ids:
+            return self._end("stop")
+        if self.limits.pause_above is not None and reading.entropy > self.limits.pause_above:
+            self.outcome.pending = self._record(reading, self.texts[reading.id])
+            return self._end("paused")
+        records = self.stops.push(self._record(reading, self.detokenizer.add(reading.id)))
+        self.index += 1
+        if self.stops.found:
+            self.outcome.cut = self.stops.cut
+            return records + self._end("stop")
+        return records + self._end("length") if last else records
+
+    def _record(self, reading: Reading, text: str) -> Token:
+        return steps.record(reading, self.index, text, self.states, self.texts)
+
+    def _end(self, finish: Finish) -> list[Token]:
+        self.ended = True
+        self.outcome.finish = finish
+        return self.stops.flush()
+
+
+class _Batch(Generic[Config, State]):
+    """The replies that are still growing, as rows of one cache.
+
+    The sampler always sees a row for every reply, ended ones with another's logits, so that its state, which only it
+    understands, never has to be cut.
+
+    Attributes:
+        live: Numbers of the replies that grow, in the order of the cache's rows.
+    """
+
+    def __init__(self, owner: CandidateGenerator[Config, State], prompt: Sequence[int]) -> None:
+        self.live = list(range(len(owner.seeds)))
+        self._owner = owner
+        self._layers: list[Any] = []
+        self._lookback = owner.sampler.lookback(owner.config)
+        recent = list(prompt[-self._lookback :] if self._lookback else ())
+        self._history = mx.array([recent] * len(owner.seeds), mx.uint32)
+        self._state = owner.sampler.start(owner.config, owner.seeds, len(owner.reply))
+
+    def first(self, prompt: Sequence[int]) -> Step:
+        """Reads the rest of the prompt once, multiplies its cache and starts the first draw of each reply."""
+        owner, count = self._owner, len(self.live)
+        rest = prompt[len(owner.cache.tokens) :]
+        logits = owner.model(mx.array(list(rest), mx.uint32)[None], cache=owner.cache.layers)[:, -1, :]
+        owner.cache.read(rest)
+        self._layers = kv.expand(owner.cache.layers, count)
+        return self._draw(mx.broadcast_to(logits, (count, logits.shape[-1])))
+
+    def feed(self, token: mx.array) -> Step:
+        """Feeds each growing reply its drawn token, shape ``(replies,)``, and starts the next draw."""
+        self._history = steps.extend(self._history, token, self._lookback)
+        every = len(self.live) == len(token)
+        ids = token if every else token[mx.array(self.live)]
+        logits = self._owner.model(ids[:, None], cache=self._layers)[:, -1, :]
+        if not every:
+            places = [self.live.index(row) if row in self.live else 0 for row in range(len(token))]
+            logits = logits[mx.array(places)]
+        return self._draw(logits)
+
+    def cache_of(self, row: int) -> list[Any]:
+        """The cache of one growing reply."""
+        return kv.select(self._layers, self.live.index(row))
+
+    def drop(self, rows: Sequence[int]) -> None:
+        """Takes replies that ended out of the batch."""
+        left = [row for row in self.live if row not in rows]
+        if left:
+            self._layers = kv.select(self._layers, [self.live.index(row) for row in left])
+        self.live = left
+
+    def _draw(self, logits: mx.array) -> Step:
+        owner = self._owner
+        step, self._state = steps.sample(
+            logits, None, self._history, owner.sampler, owner.config, self._state, owner.limits.alternatives
+        )
+        step = step._replace(token=owner.same(step.token))
+        mx.async_eval(step.arrays())
+        return step
