@@ -22,7 +22,15 @@ class AppendLog:
         notices: What happened to the file that the person should know; whoever shows them clears the list.
     """
 
-    def __init__(self, path: Path, *, files: Files = FILES, writable: bool = True) -> None:
+    def __init__(self, path: Path, *, files: Files = FILES, writable: bool = True, remember: bool = False) -> None:
+        """Nothing is opened yet.
+
+        Args:
+            path: Of the file; it is made by the first `append` if `load` was not called.
+            files: The system calls.
+            writable: False only reads.
+            remember: Keep all lines in memory, so that they survive another program that cuts the file short.
+        """
         self.path = path
         self.trouble: str | None = None
         self.notices: list[str] = []
@@ -32,6 +40,8 @@ class AppendLog:
         self._size = 0
         self._torn = b""
         self._pending: list[bytes] = []
+        self._memory: list[bytes] | None = [] if remember else None
+        self._unsynced = 0
         self._sync_due = False
         self._rewrite_due = False
         self._torn_by_us = False
@@ -52,6 +62,8 @@ class AppendLog:
         data = read_all(self._files, self._fd)
         whole = data.rfind(b"\n") + 1
         self._size, self._torn = len(data), data[whole:]
+        if self._memory is not None:
+            self._memory = [data[:whole]]
         if not self.writable:
             self._size, self._torn = whole, b""
         return data[:whole]
@@ -63,6 +75,8 @@ class AppendLog:
 
     def accept_torn(self) -> None:
         """The last line lacks nothing but its newline: it stays, and the next append ends it."""
+        if self._memory is not None:
+            self._memory.append(self._torn)
         self._torn = b""
         self._newline_due = True
 
@@ -87,7 +101,7 @@ class AppendLog:
         try:
             self._flush()
         except OSError as error:
-            self.trouble = _sentence(error, self.path, len(self._pending))
+            self.trouble = _sentence(error, self.path, len(self._pending) + self._unsynced)
             return False
         self.trouble = None
         return True
@@ -104,9 +118,9 @@ class AppendLog:
 
     def poll(self) -> tuple[bytes, bool]:
         """What another process has appended since: whole lines, and whether the file was replaced by a new one."""
-        if self._fd is None:
-            return b"", False
         here = self._stat()
+        if self._fd is None:
+            return (self.load(), True) if here is not None else (b"", False)
         mine = self._files.fstat(self._fd)
         replaced = here is not None and (here.st_dev, here.st_ino) != (mine.st_dev, mine.st_ino)
         if replaced or mine.st_size < self._size:
@@ -138,6 +152,7 @@ class AppendLog:
         while self._pending:
             self._write_line(fd, self._pending[0])
             del self._pending[0]
+            self._unsynced += 1
         if self._sync_due:
             self._sync(fd)
 
@@ -156,16 +171,19 @@ class AppendLog:
             self._tell(f"{self.path.name} was moved or renamed while it was open; writing goes on in the moved file.")
             return self._checked_size(mine.st_size)
         if here is not None:
-            self.path = self._free_path()
-            self._tell(f"Another file took the place of this conversation; it goes on in {self.path.name}.")
-        else:
-            self._tell(f"{self.path.name} was deleted while it was open; it was written again.")
-        self._rewrite()
-        assert self._fd is not None
-        return self._fd
+            return self._elsewhere("Another file took the place of")
+        self._tell(f"{self.path.name} was deleted while it was open; it was written again.")
+        return self._rewrite()
+
+    def _elsewhere(self, what_happened: str) -> int:
+        """Goes on in a new file that begins with everything so far."""
+        old, new = self.path, self._free_path()
+        self.path = new
+        self._tell(f"{what_happened} {old.name} while it was open; everything is in {new.name} from here on.")
+        return self._rewrite()
 
     def _checked_size(self, size: int) -> int:
-        """Cuts off what a failed write left; keeps what somebody else has added."""
+        """Cuts off what a failed write of ours left; keeps what another program has added."""
         assert self._fd is not None
         if size == self._size:
             return self._fd
@@ -173,8 +191,10 @@ class AppendLog:
             self._files.truncate(self._fd, self._size)
             self._torn_by_us = False
             return self._fd
-        self._tell(f"Another program changed {self.path.name} while it was open; new lines go to its end.")
-        self._size = size
+        if size < self._size and self._memory is not None:
+            return self._elsewhere("Another program cut off lines of")
+        self._tell(f"Another program wrote to {self.path.name} while it was open; new lines go to its end.")
+        self._size, self._torn, self._newline_due = size, b"", False
         if size and self._files.read(self._fd, 1, size - 1) != b"\n":
             self._write_line(self._fd, b"\n")
         return self._fd
@@ -184,6 +204,8 @@ class AppendLog:
         write_all(self._files, fd, line)
         self._torn_by_us = False
         self._size += len(line)
+        if self._memory is not None:
+            self._memory.append(line)
 
     def _set_torn_aside(self, fd: int) -> None:
         """Moves a torn last line to a ``.torn`` file, on the device there before it is cut off here."""
@@ -207,17 +229,22 @@ class AppendLog:
             self._rewrite_due = True
             raise
         self._sync_due = False
+        self._unsynced = 0
 
-    def _rewrite(self) -> None:
-        """Writes everything into a new file in the place of the old one."""
+    def _rewrite(self) -> int:
+        """Writes everything into a new file, at the place of the old one or at a new ``path``."""
         assert self._fd is not None
-        content = read_all(self._files, self._fd)[: self._size]
+        if self._memory is not None:
+            content = b"".join(self._memory)
+        else:
+            content = read_all(self._files, self._fd)[: self._size - len(self._torn)]
         self._files.mkdir(self.path.parent)
         write_atomically(self._files, self.path, content)
         fresh = self._files.open(self.path, os.O_RDWR | os.O_APPEND)
         self._files.close(self._fd)
-        self._fd = fresh
-        self._rewrite_due = False
+        self._fd, self._size = fresh, len(content)
+        self._rewrite_due = self._torn_by_us = False
+        return fresh
 
     def _stat(self) -> os.stat_result | None:
         try:

@@ -91,7 +91,7 @@ class Journal:
     """One conversation file, open. See `AppendLog` for what happens when the disk does not do its part."""
 
     def __init__(self, path: Path, *, files: Files = FILES, writable: bool = True) -> None:
-        self.log = AppendLog(path, files=files, writable=writable)
+        self.log = AppendLog(path, files=files, writable=writable, remember=writable)
 
     def load(self) -> Reading:
         """Reads the file.

@@ -41,8 +41,6 @@ class ConversationSession:
         conversation: The tree as it is now; do not change it.
         read_only: Why nothing may be changed here (another process writes it, the folder is read-only, a newer version
             of the program wrote it); None where changes are allowed. `poll` follows what another process writes.
-        notices: What the person should be told (damage set aside, a moved file), as sentences; whoever shows them
-            clears the list with `take_notices`.
         clock: Seconds, for the pace of recovery lines.
     """
 
@@ -59,7 +57,7 @@ class ConversationSession:
     ) -> None:
         self.conversation = conversation
         self.read_only = read_only
-        self.notices: list[str] = []
+        self._notices: list[str] = []
         self._store = store
         self._journal = journal
         self._records = token_records
@@ -82,13 +80,13 @@ class ConversationSession:
         """Why changes wait in memory, as a sentence; None when everything is on disk."""
         return self._journal.log.trouble or self._records.log.trouble
 
-    def take_notices(self) -> list[str]:
-        """The notices that nobody has taken yet."""
-        found: list[str] = []
-        for source in (self.notices, self._journal.log.notices, self._records.notices, self._records.log.notices):
-            found += source
+    @property
+    def notices(self) -> list[str]:
+        """What the person should be told (damage set aside, a moved file), as sentences; clear it when shown."""
+        for source in (self._journal.log.notices, self._records.notices, self._records.log.notices):
+            self._notices += source
             source.clear()
-        return found
+        return self._notices
 
     # Reading ---------------------------------------------------------------------------------------------------
 
@@ -215,16 +213,16 @@ class ConversationSession:
         """
         conversation = self.conversation
         if id is None:
-            self._write(events.Head(None), sync=True)
+            self._write(events.Head(None))
             return
         self._must_know(id)
         through = id if conversation.has_versions(id) else None
         if exact:
-            self._write(events.Head(id), sync=True)
+            self._write(events.Head(id))
         elif through and conversation.on_path(id) and conversation.children(id):
-            self._write(events.Head(conversation.head, through=through), sync=True)
+            self._write(events.Head(conversation.head, through=through))
         else:
-            self._write(events.Head(conversation.leaf_under(id), through=through), sync=True)
+            self._write(events.Head(conversation.leaf_under(id), through=through))
 
     def delete(self, id: str, *, following: bool = False) -> None:
         """Hides a message; ``following`` hides everything below it too. `undo` shows it again.
@@ -260,14 +258,14 @@ class ConversationSession:
         """
         if not self.conversation.can_undo:
             return False
-        self._write(events.Undo(), sync=True)
+        self._write(events.Undo())
         return True
 
     def redo(self) -> bool:
         """Takes the last `undo` back. False: there is none."""
         if not self.conversation.can_redo:
             return False
-        self._write(events.Redo(), sync=True)
+        self._write(events.Redo())
         return True
 
     def rename(self, title: str) -> None:
@@ -280,7 +278,7 @@ class ConversationSession:
 
     def set_settings(self, settings: Mapping[str, Any]) -> None:
         """Replaces what is set for this conversation. Plain JSON values only."""
-        self._write(events.Settings(dict(settings)), sync=True)
+        self._write(events.Settings(dict(settings)))
 
     def name_branch(self, name: str, id: str | None = None) -> None:
         """Names a leaf (None: the shown one), so that it can be listed and gone back to with `set_head`."""
@@ -288,7 +286,7 @@ class ConversationSession:
         if leaf is None:
             raise UsageError("There is nothing to name yet; write a message first.")
         self._must_know(leaf)
-        self._write(events.Branch(events.storable(name), leaf), sync=True)
+        self._write(events.Branch(events.storable(name), leaf))
 
     def remove_branch(self, name: str, *, messages: bool = False) -> None:
         """Takes a branch's name away; ``messages`` also deletes those that no other branch shares."""
@@ -297,7 +295,7 @@ class ConversationSession:
         leaf = self.conversation.branches[name]
         if messages:
             self.delete(self._own_part(leaf), following=True)
-        self._write(events.Branch(name), sync=True)
+        self._write(events.Branch(name))
 
     def _own_part(self, leaf: str) -> str:
         """The first message of a branch below which there is nothing but this branch."""
@@ -330,14 +328,14 @@ class ConversationSession:
             reading, replaced = self._journal.poll()
             self._records.poll()
         except OSError as error:
-            self.notices.append(f"{self.path.name} cannot be read any more ({error.strerror or error}).")
+            self._notices.append(f"{self.path.name} cannot be read any more ({error.strerror or error}).")
             return False
         if replaced:
             self.conversation = fold(reading.events)
         else:
             for event in reading.events:
                 self.conversation.apply(event)
-        self.notices += reading.notices
+        self._notices += reading.notices
         return replaced or bool(reading.events)
 
     def close(self) -> None:
@@ -365,16 +363,16 @@ class ConversationSession:
 
     def recover(self, reading: Reading) -> None:
         """For the store: makes replies that were cut off by the end of the process into messages."""
-        self.notices += reading.notices + self.conversation.complaints
+        self._notices += reading.notices + self.conversation.complaints
         if self.read_only:
             return
         for partial in list(self.conversation.partials.values()):
             self.finish_reply(msgspec.structs.replace(partial, finish="error"), ())
-            self.notices.append("A reply was cut off when the program ended; what had been saved of it is shown.")
+            self._notices.append("A reply was cut off when the program ended; what had been saved of it is shown.")
 
     def write_partial(self, partial: events.Partial) -> None:
         """For `ReplyWriter`: a recovery line."""
-        self._write(partial, sync=False, remember=False)
+        self._write(partial, remember=False)
 
     def finish_reply(self, message: Message, tokens: Sequence[Token], *, show: bool = True) -> None:
         """For `ReplyWriter`: the reply, after its records."""
@@ -408,7 +406,7 @@ class ConversationSession:
             self._must_know(parent)
         return parent or None
 
-    def _write(self, *lines: events.KnownEvent, sync: bool, remember: bool = True) -> None:
+    def _write(self, *lines: events.KnownEvent, sync: bool = False, remember: bool = True) -> None:
         self._must_be_writable()
         first = [self._first_line] if self._first_line else []
         if first and self._lock is not None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -10,9 +12,11 @@ import msgspec
 from chatapp import paths
 from chatapp.conversation import events, records
 from chatapp.conversation.files import FILES, Files, write_atomically
+from chatapp.conversation.index import Index, Summary
 from chatapp.conversation.journal import Journal
 from chatapp.conversation.lock import Lock
 from chatapp.conversation.records import Records
+from chatapp.conversation.search import Hit, search
 from chatapp.conversation.session import ConversationSession
 from chatapp.conversation.tree import Conversation, fold
 from chatapp.errors import ChatappError, UsageError
@@ -148,9 +152,106 @@ class Store:
             return []
         return [p for p in self.folder.iterdir() if p.name.endswith(SUFFIX) and not p.name.endswith(records.SUFFIX)]
 
+    def summaries(self) -> list[Summary]:
+        """All conversations for a list, the one changed last first. Takes seconds when thousands changed since."""
+        return Index(self.folder).summaries()
+
+    def search(self, query: str, *, limit: int = 50) -> list[Hit]:
+        """Messages that match; see `chatapp.conversation.search` for the query language.
+
+        Raises:
+            UsageError: The query cannot be read.
+        """
+        return search(self.folder, query, limit=limit)
+
+    def find(self, name: str) -> str:
+        """The id that a person means by an id, the beginning of one, a title or a part of one.
+
+        Raises:
+            UsageError: Nothing fits, or several do.
+        """
+        if not name:
+            raise UsageError("Name a conversation by its id or title; see: chatapp list")
+        ids = {path.name.removesuffix(SUFFIX) for path in self.files()}
+        if name in ids:
+            return name
+        titles = {summary.id: summary.title.casefold() for summary in self.summaries()}
+        wanted = name.casefold()
+        for fitting in (
+            [id for id, title in titles.items() if title == wanted],
+            [id for id in titles if id.startswith(name)],
+            [id for id, title in titles.items() if wanted in title],
+        ):
+            if len(fitting) == 1:
+                return fitting[0]
+            if fitting:
+                some = ", ".join(sorted(fitting)[:5]) + ("…" if len(fitting) > 5 else "")
+                raise UsageError(f"Several conversations fit {name!r}: {some}. Give more of the id.")
+        raise UsageError(f"There is no conversation {name!r}; see: chatapp list")
+
     def latest(self) -> str | None:
         """Id of the conversation that was changed last."""
         return next(iter(self.ids()), None)
+
+    # Trash -----------------------------------------------------------------------------------------------------
+
+    @property
+    def trash(self) -> Store:
+        """The conversations that were removed, as a store of their own."""
+        return Store(self.folder / TRASH, files=self._files)
+
+    def remove(self, id: str) -> None:
+        """Moves a conversation to the trash.
+
+        Raises:
+            ChatappError: There is no such conversation, another process has it open, or the folder is read-only.
+        """
+        self._move(id, self.trash)
+
+    def restore(self, id: str) -> None:
+        """Brings a conversation back from the trash.
+
+        Raises:
+            ChatappError: It is not there, or there is a conversation of that id again.
+        """
+        if self.path_of(id).exists():
+            raise UsageError(f"There is a conversation {id} already; remove it first.")
+        self.trash._move(id, self)
+
+    def erase(self, id: str) -> None:
+        """Deletes a conversation for good. For the trash only.
+
+        Raises:
+            ChatappError: There is no such conversation, or it cannot be deleted.
+        """
+        with self._held(id) as path:
+            for file in (self._records_path(path, id), path):
+                self._files.unlink(file)
+
+    def _move(self, id: str, target: Store) -> None:
+        with self._held(id) as path:
+            self._files.mkdir(target.folder)
+            new = target.path_of(target._new_id() if target.path_of(id).exists() else id)
+            token_path = self._records_path(path, id)
+            if token_path.exists():
+                self._files.replace(token_path, new.with_suffix(records.SUFFIX))
+            self._files.replace(path, new)
+
+    @contextmanager
+    def _held(self, id: str) -> Generator[Path]:
+        """The file of a conversation that nobody else has open."""
+        path = self.path_of(id)
+        if not path.exists():
+            raise UsageError(f"There is no conversation {id!r} in {self.folder}.")
+        lock = Lock(path.with_suffix(".lock"), self._files)
+        try:
+            if not lock.take():
+                raise ChatappError(f"Another chatapp has {id} open; close it there first.", "usage")
+            yield path
+        except OSError as error:
+            raise ChatappError(f"{path} cannot be moved or deleted: {error.strerror or error}.") from error
+        finally:
+            lock.release()
 
     def _records_path(self, path: Path, id: str) -> Path:
         """Beside the file by its own name, or by the conversation's id if somebody renamed the file."""
