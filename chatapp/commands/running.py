@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import signal
 import sys
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import Any
 
 from rich.console import Console
@@ -134,7 +134,7 @@ class LoadProgress(contextlib.AbstractContextManager["LoadProgress"]):
 
 
 @contextlib.contextmanager
-def _on_interrupt(handler: Callable[[], None]) -> Iterator[None]:
+def _on_interrupt(handler: Callable[[], None]) -> Generator[None]:
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, handler)
     try:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import mlx.core as mx
 import msgspec
 
+from chatapp import settings
 from chatapp.engine import loading
+from chatapp.engine.cache import disk
+from chatapp.engine.cache.pool import CachePool
 from chatapp.engine.cache.session import CacheLimits, SessionCache
+from chatapp.engine.decode.candidates import CandidateGenerator
 from chatapp.engine.generation import Generation
 from chatapp.engine.loading import LoadedModel
 from chatapp.engine.reply import Reply
 from chatapp.engine.template import Rendered, Template
-from chatapp.errors import ChatappError
-from chatapp.protocol import Forecast, Forecasted, Generate, Load, Loaded, Sampling
-from chatapp.settings import load_settings
+from chatapp.errors import ChatappError, UsageError
+from chatapp.protocol import Choose, Forecast, Forecasted, Generate, Leave, Load, Loaded, Note, Sampling
 
 #: Tokens read between two looks at whether a request was cancelled. Fixed, so that the same prompt is always
 #: read in the same steps and gives the same bits.
@@ -23,11 +29,14 @@ _CPU_CHUNK, _GPU_CHUNK = 128, 512
 class Chat:
     """The engine's state while a model is loaded."""
 
-    def __init__(self, loaded: LoadedModel, limits: CacheLimits) -> None:
+    def __init__(self, loaded: LoadedModel, request: Load, budgets: settings.Cache) -> None:
         self._loaded = loaded
-        self._limits = limits
+        self._budgets = budgets
+        self._limits = CacheLimits(loaded.max_kv_size, request.keep, request.kv_bits, budgets.checkpoint_bytes)
+        self._pool = CachePool(loaded.model, self._limits, budgets.pool_bytes)
         self._template = Template(loaded.tokenizer, loaded.spec.template)
-        self._caches: dict[str, SessionCache] = {}
+        #: By generation, until one is chosen or the conversation goes on: its id, and what its candidates left.
+        self._undecided: dict[int, tuple[str, CandidateGenerator[Any, Any]]] = {}
         self._chunk = _CPU_CHUNK if mx.default_device().type == mx.DeviceType.cpu else _GPU_CHUNK
 
     @classmethod
@@ -37,15 +46,7 @@ class Chat:
         Raises:
             ChatappError: It cannot be loaded; the sentence says why.
         """
-        loaded = loading.load(request, reply.progress)
-        cache = load_settings().cache
-        limits = CacheLimits(
-            max_kv_size=request.max_kv_size or loaded.spec.max_kv_size or loaded.context,
-            keep=request.keep,
-            kv_bits=request.kv_bits,
-            checkpoint_bytes=cache.checkpoint_bytes,
-        )
-        chat = cls(loaded, limits)
+        chat = cls(loading.load(request, reply.progress), request, settings.load_settings().cache)
         reply.send(chat._facts(request))
         return chat
 
@@ -53,21 +54,49 @@ class Chat:
         """Answers `Generate`."""
         rendered = self._template.render(request.turns, request.continue_last, request.thinking)
         self._check_length(rendered, request)
-        Generation(
+        self._undecided = {n: left for n, left in self._undecided.items() if left[0] != request.conversation}
+        candidates = Generation(
             loaded=self._loaded,
-            cache=self._cache(request.conversation),
+            cache=self._cache(request, reply),
             rendered=rendered,
             request=request,
             sampling=self._sampling(request.sampling),
             room=self._loaded.context - len(rendered.ids),
             chunk=self._chunk,
         ).run(reply)
+        if candidates is not None:
+            self._undecided[request.request] = (request.conversation, candidates)
+        self._pool.settle()
+
+    def choose(self, request: Choose) -> None:
+        """Carries out `Choose`.
+
+        Raises:
+            UsageError: There is nothing to choose from any more.
+        """
+        _, candidates = self._undecided.pop(request.generation, ("", None))
+        if candidates is None:
+            raise UsageError("These candidates are gone: the conversation went on, or one was chosen before.")
+        try:
+            candidates.choose(request.candidate)
+        except (ValueError, IndexError) as error:
+            raise UsageError(f"Candidate {request.candidate + 1} cannot be chosen: {error}.") from error
+        self._pool.settle()
 
     def forecast(self, request: Forecast, reply: Reply) -> None:
         """Answers `Forecast`."""
         rendered = self._template.render(request.turns, request.continue_last, request.thinking)
-        plan = self._cache(request.conversation).forecast(rendered.ids, rendered.system_end)
+        plan = self._cache(request, reply).forecast(rendered.ids, rendered.system_end)
         reply.send(Forecasted(request.request, len(rendered.ids), plan.reused, plan.prefilled, plan.method))
+
+    def leave(self, request: Leave, reply: Reply) -> None:
+        """Carries out `Leave`: writes the conversation's cache to its file, if saving is on."""
+        if not request.cache_file or not self._budgets.disk or request.conversation not in self._pool:
+            return
+        cache = self._pool.get(request.conversation)
+        reason = disk.save(cache, Path(request.cache_file), self._loaded.fingerprint, self._budgets.disk_bytes)
+        if reason:
+            reply.send(Note(request.request, reason))
 
     def _facts(self, request: Load) -> Loaded:
         loaded, tokenizer = self._loaded, self._loaded.tokenizer
@@ -80,7 +109,7 @@ class Chat:
             context=loaded.context,
             vocab_size=loaded.vocab_size,
             bytes=loaded.bytes,
-            kv_bytes_per_token=0,
+            kv_bytes_per_token=loaded.kv_bytes_per_token,
             dtype=loaded.dtype,
             thinking=bool(self._template.thinking_key),
             think_open=tokenizer.think_start or "",
@@ -89,12 +118,15 @@ class Chat:
             note=loaded.note,
         )
 
-    def _cache(self, conversation: str) -> SessionCache:
-        if not conversation:
-            return SessionCache(self._loaded.model, self._limits)
-        if conversation not in self._caches:
-            self._caches[conversation] = SessionCache(self._loaded.model, self._limits)
-        return self._caches[conversation]
+    def _cache(self, request: Generate | Forecast, reply: Reply) -> SessionCache:
+        """The conversation's cache; the first time, as it was saved."""
+        known = request.conversation in self._pool
+        cache = self._pool.get(request.conversation)
+        if request.cache_file and not known and self._budgets.disk:
+            reason = disk.load(cache, Path(request.cache_file), self._loaded.fingerprint)
+            if reason:
+                reply.send(Note(request.request, reason))
+        return cache
 
     def _sampling(self, asked: Sampling) -> Sampling:
         """The options asked for over the model's defaults, with the stop strings of model and template added."""

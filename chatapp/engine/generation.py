@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from chatapp.engine.cache.session import Plan, SessionCache
 from chatapp.engine.decode import Limits, Outcome, TokenGenerator
+from chatapp.engine.decode.candidates import CandidateGenerator
 from chatapp.engine.loading import LoadedModel
 from chatapp.engine.reply import Reply
 from chatapp.engine.samplers import registry
@@ -17,12 +19,12 @@ from chatapp.engine.stream import TokenStream
 from chatapp.engine.template import Rendered
 from chatapp.errors import ChatappError
 from chatapp.protocol import Ended, Generate, Prefill, Sampling, Started
-from chatapp.tokens import Finish
+from chatapp.tokens import Token
 
 
 @dataclass(kw_only=True)
 class Generation:
-    """A reply to one prompt.
+    """A reply to one prompt, or several candidates for one.
 
     Attributes:
         loaded: The model.
@@ -42,29 +44,37 @@ class Generation:
     room: int
     chunk: int
 
-    def run(self, reply: Reply) -> None:
-        """Carries it out; the cache's record equals its offset afterwards, whatever happened."""
-        generator = self._generator(reply)
+    def run(self, reply: Reply) -> CandidateGenerator[Any, Any] | None:
+        """Carries it out; the cache's record equals its offset afterwards, whatever happened.
+
+        Returns:
+            Of several candidates, what one of them can be chosen from.
+        """
+        seed = self._seed(reply)
+        seeds = tuple(seed + number for number in range(self.request.candidates))
+        decoder = self._several(reply, seeds) if len(seeds) > 1 else self._one(reply, seed)
         began = time.perf_counter()
         plan = self.cache.prepare(self.rendered.ids, self.rendered.system_end)
         if not self._read(plan, reply):
-            reply.send(self._ended(generator.seed, Outcome(finish="cancelled"), 0.0))
-            return
+            self._end(reply, seeds, [Outcome(finish="cancelled") for _ in seeds], 0.0)
+            return None
         self.cache.checkpoint("start")
         reply.send(self._started(plan))
-        stream = TokenStream(reply)
+        streams = [TokenStream(reply, number) for number in range(len(seeds))]
         prompt_seconds = 0.0
         message = ""
         try:
-            for token in generator.generate(self.rendered.ids):
+            for number, token in _numbered(decoder, self.rendered.ids):
                 prompt_seconds = prompt_seconds or time.perf_counter() - began
-                stream.add(token)
+                streams[number].add(token)
             self.cache.checkpoint("end")
         except ChatappError as error:
-            generator.outcome.finish, message = "error", str(error)
-        stream.flush()
+            message = str(error)
+        for stream in streams:
+            stream.flush()
         rate = plan.prefilled / prompt_seconds if prompt_seconds else 0.0
-        reply.send(self._ended(generator.seed, generator.outcome, rate, message))
+        self._end(reply, seeds, _outcomes(decoder), rate, message)
+        return decoder if isinstance(decoder, CandidateGenerator) and not message else None
 
     def _read(self, plan: Plan, reply: Reply) -> bool:
         """Reads the prompt but for its last token, which the decode loop feeds; False if it was cancelled."""
@@ -74,22 +84,28 @@ class Generation:
             reply.send(Prefill(reply.request, done, plan.prefilled))
         return len(self.cache.tokens) == len(self.rendered.ids) - 1 and not reply.cancelled()
 
-    def _generator(self, reply: Reply) -> TokenGenerator[object, object]:
-        """The decode loop; made before anything is read, because it checks the options."""
+    def _one(self, reply: Reply, seed: int) -> TokenGenerator[Any, Any]:
+        return TokenGenerator(seed=seed, **self._common(reply))
+
+    def _several(self, reply: Reply, seeds: tuple[int, ...]) -> CandidateGenerator[Any, Any]:
+        return CandidateGenerator(seeds=seeds, **self._common(reply))
+
+    def _common(self, reply: Reply) -> dict[str, Any]:
+        """What every decoder takes. Made before anything is read, because the sampler checks its options here."""
         sampler = registry.create(self.sampling.sampler)
-        facts = ModelFacts(self.loaded.vocab_size, self.loaded.tokenizer, tuple(self.loaded.tokenizer.eos_token_ids))
-        return TokenGenerator(
-            model=self.loaded.model,
-            cache=self.cache,
-            tokenizer=self.loaded.tokenizer,
-            sampler=sampler,
-            config=sampler.configure(self.sampling, facts),
-            seed=self._seed(reply),
-            limits=self._limits(),
-            reply=self._continued(),
-            cancelled=reply.cancelled,
-            same=reply.ranks.same,
-        )
+        tokenizer = self.loaded.tokenizer
+        facts = ModelFacts(self.loaded.vocab_size, tokenizer, tuple(tokenizer.eos_token_ids))
+        return {
+            "model": self.loaded.model,
+            "cache": self.cache,
+            "tokenizer": tokenizer,
+            "sampler": sampler,
+            "config": sampler.configure(self.sampling, facts),
+            "limits": self._limits(),
+            "reply": self._continued(),
+            "cancelled": reply.cancelled,
+            "same": reply.ranks.same,
+        }
 
     def _limits(self) -> Limits:
         asked = self.sampling.max_tokens
@@ -125,18 +141,38 @@ class Generation:
             spans=self.rendered.spans,
         )
 
-    def _ended(self, seed: int, outcome: Outcome, prompt_tps: float, message: str = "") -> Ended:
-        finish: Finish = outcome.finish
-        return Ended(
-            self.request.request,
-            finish=finish,
-            tokens=outcome.tokens,
-            text=outcome.text,
-            prompt_tps=prompt_tps,
-            generation_tps=outcome.tokens_per_second,
-            mean_entropy=outcome.mean_entropy,
-            seed=seed,
-            cached=len(self.cache.tokens),
-            pending=outcome.pending,
-            message=message,
-        )
+    def _end(
+        self, reply: Reply, seeds: Sequence[int], outcomes: Sequence[Outcome], prompt_tps: float, message: str = ""
+    ) -> None:
+        for number, (seed, outcome) in enumerate(zip(seeds, outcomes, strict=True)):
+            reply.send(
+                Ended(
+                    self.request.request,
+                    finish="error" if message else outcome.finish,
+                    tokens=outcome.tokens,
+                    text=outcome.text,
+                    prompt_tps=prompt_tps,
+                    generation_tps=outcome.tokens_per_second,
+                    mean_entropy=outcome.mean_entropy,
+                    seed=seed,
+                    cached=len(self.cache.tokens),
+                    candidate=number,
+                    pending=outcome.pending,
+                    message=message,
+                )
+            )
+
+
+def _numbered(
+    decoder: TokenGenerator[Any, Any] | CandidateGenerator[Any, Any], prompt: Sequence[int]
+) -> Iterator[tuple[int, Token]]:
+    """Records with the number of the candidate that they belong to."""
+    if isinstance(decoder, CandidateGenerator):
+        yield from decoder.generate(prompt)
+        return
+    for token in decoder.generate(prompt):
+        yield 0, token
+
+
+def _outcomes(decoder: TokenGenerator[Any, Any] | CandidateGenerator[Any, Any]) -> list[Outcome]:
+    return decoder.outcomes if isinstance(decoder, CandidateGenerator) else [decoder.outcome]

@@ -21,6 +21,7 @@ from chatapp.engine.transport import Connection
 from chatapp.errors import ChatappError, UsageError
 from chatapp.protocol import (
     AnyRequest,
+    Choose,
     Done,
     Failed,
     Fetch,
@@ -93,7 +94,11 @@ class Server:
                 self._loaded().generate(request, reply)
             case Forecast():
                 self._loaded().forecast(request, reply)
+            case Choose():
+                self._loaded().choose(request)
+                reply.send(Done(request.request))
             case Leave():
+                self._loaded().leave(request, reply)
                 reply.send(Done(request.request))
             case _:
                 raise UsageError(f"The engine does not answer {type(request).__name__} here.")
