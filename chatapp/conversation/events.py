@@ -6,6 +6,7 @@ Each line is one JSON object with a ``type``. Fields that have their default are
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -174,6 +175,7 @@ _TYPES = frozenset(
     kind.__struct_config__.tag
     for kind in (Opened, Message, Partial, Head, Title, System, Settings, Hide, Show, Branch, Undo, Redo)
 )
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _decoder = msgspec.json.Decoder(KnownEvent)
 _encoder = msgspec.json.Encoder()
 
@@ -237,12 +239,4 @@ def now() -> str:
 
 def storable(text: str) -> str:
     """Replaces lone surrogates, which UTF-8 cannot hold, by U+FFFD."""
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace") if not _is_clean(text) else text
-
-
-def _is_clean(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return _SURROGATE.sub("\ufffd", text)

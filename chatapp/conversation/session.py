@@ -167,6 +167,8 @@ class ConversationSession:
         """
         self._must_be_writable()
         options: dict[str, Any] = msgspec.to_builtins(sampling or {})
+        if continues:
+            self._must_know(continues)
         base = self.conversation.messages[continues] if continues else None
         above = base.parent if base else self._parent(parent)
         return ReplyWriter(self, self.new_id(), above, model, options, base)
@@ -184,6 +186,7 @@ class ConversationSession:
                 token and go on from there: the tokens before it, then the picked one.
         """
         self._must_be_writable()
+        self._must_know(id)
         old = self.conversation.messages[id]
         content = events.storable(content)
         kept = records.fit(self.tokens(id) if tokens is None else tokens, content)

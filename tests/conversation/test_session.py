@@ -1,0 +1,421 @@
+"""Changing a conversation, and finding it the same after it was closed and opened again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from chatapp.conversation.records import TYPED
+from chatapp.conversation.session import ConversationSession
+from chatapp.conversation.store import Store
+from chatapp.errors import ChatappError, UsageError
+from chatapp.protocol import Sampling, Turn
+
+from .helpers import contents, reply, token
+
+
+def reopened(store: Store, session: ConversationSession) -> ConversationSession:
+    session.close()
+    return store.open(session.id)
+
+
+def two_exchanges(store: Store) -> tuple[ConversationSession, dict[str, str]]:
+    session = store.new("tiny", "Be brief.")
+    ids = {"a": session.add_message("user", "A").id, "b": reply(session, "B", "b")}
+    ids |= {"c": session.add_message("user", "C").id, "d": reply(session, "D", "d")}
+    return session, ids
+
+
+def test_a_conversation_is_the_same_after_reopening(store):
+    session, ids = two_exchanges(store)
+    session = reopened(store, session)
+    assert contents(session) == ["A", "Bb", "C", "Dd"]
+    assert session.conversation.system == "Be brief."
+    assert session.conversation.title == "A"
+    assert [t.text for t in session.tokens(ids["d"])] == ["D", "d"]
+    message = session.conversation.messages[ids["d"]]
+    assert (message.model, message.finish, message.sampling) == ("tiny", "stop", {"seed": 3})
+    assert (message.mean_entropy, message.peak_entropy) == (1.0, 1.5)
+    assert session.notices == []
+
+
+def test_nothing_is_on_disk_before_the_first_message(store):
+    session = store.new("tiny")
+    session.close()
+    assert store.ids() == []
+
+
+def test_files_are_private(store):
+    session, _ = two_exchanges(store)
+    for path in store.folder.iterdir():
+        assert path.stat().st_mode & 0o077 == 0, path
+    session.close()
+
+
+def test_the_lock_file_goes_with_the_session(store):
+    session, _ = two_exchanges(store)
+    session.close()
+    assert not list(store.folder.glob("*.lock"))
+
+
+def test_the_user_message_is_on_disk_when_add_message_returns(store):
+    session = store.new()
+    message = session.add_message("user", "Hi\u2028 \x1b[2J")
+    last = [json.loads(line) for line in session.path.read_text("utf-8").split("\n") if line]
+    assert {
+        "type": "message",
+        "id": message.id,
+        "parent": None,
+        "role": "user",
+        "content": "Hi\u2028 \x1b[2J",
+    }.items() <= last[1].items()
+
+
+def test_regenerating_keeps_the_old_reply_beside_the_new_one(store):
+    session, ids = two_exchanges(store)
+    writer = session.begin_reply(parent=ids["c"], model="tiny", sampling=Sampling(temperature=0.5, sampler="standard"))
+    writer.append([token("E")])
+    new = writer.finish("length")
+    session = reopened(store, session)
+    assert contents(session) == ["A", "Bb", "C", "E"]
+    assert [m.content for m in session.conversation.siblings(new.id)] == ["Dd", "E"]
+    assert new.sampling == {"temperature": 0.5, "sampler": "standard"}
+    session.set_head(ids["d"])
+    assert contents(reopened(store, session)) == ["A", "Bb", "C", "Dd"]
+
+
+def test_editing_an_early_message_starts_a_new_branch(store):
+    session, ids = two_exchanges(store)
+    session.edit(ids["a"], "A2")
+    assert contents(session) == ["A2"]
+    reply(session, "F")
+    session.set_head(ids["a"])
+    assert contents(session) == ["A", "Bb", "C", "Dd"]
+    session.set_head(session.conversation.siblings(ids["a"])[1].id)
+    assert contents(session) == ["A2", "F"]
+
+
+def test_editing_in_place_keeps_what_follows_with_its_records_and_alternatives(store):
+    session, ids = two_exchanges(store)
+    writer = session.begin_reply(parent=ids["c"], model="tiny")
+    writer.append([token("other")])
+    other = writer.finish("stop").id
+    session.set_head(ids["d"])
+    new = session.edit(ids["b"], "B changed", keep_following=True)
+    session = reopened(store, session)
+    assert contents(session) == ["A", "B changed", "C", "Dd"]
+    assert [t.text for t in session.tokens(ids["d"])] == ["D", "d"]
+    assert [m.id for m in session.conversation.siblings(ids["d"])] == [ids["d"], other]
+    # Both versions lead to the same following turns, and one can go back and forth between them.
+    session.set_head(ids["b"])
+    assert contents(session) == ["A", "Bb", "C", "Dd"]
+    session.set_head(new.id)
+    assert contents(session) == ["A", "B changed", "C", "Dd"]
+    # What is written now follows the edited version too; where it was really written is stored.
+    reply_after = session.add_message("user", "more")
+    assert [m.content for m in session.conversation.origin(ids["d"])] == ["A", "Bb", "C"]
+    assert session.conversation.path()[-1] == reply_after
+
+
+def test_editing_in_place_twice_shares_one_place(store):
+    session, ids = two_exchanges(store)
+    first = session.edit(ids["b"], "one", keep_following=True)
+    second = session.edit(first.id, "two", keep_following=True)
+    session = reopened(store, session)
+    assert contents(session) == ["A", "two", "C", "Dd"]
+    assert [m.id for m in session.conversation.siblings(ids["b"])] == [ids["b"], first.id, second.id]
+    session.set_head(first.id)
+    assert contents(session) == ["A", "one", "C", "Dd"]
+
+
+def test_an_edited_reply_goes_on_from_the_edit_also_after_reopening(store):
+    session, ids = two_exchanges(store)
+    edited = session.edit(ids["d"], "D but in the middle")
+    writer = session.begin_reply(continues=edited.id, model="tiny")
+    writer.append([token(" of", 9), token(" it", 10)])
+    whole = writer.finish("stop")
+    session = reopened(store, session)
+    assert contents(session)[-1] == "D but in the middle of it"
+    records = session.tokens(whole.id)
+    assert [(t.index, t.text, t.id == TYPED) for t in records] == [
+        (0, "D", False), (1, " but in the middle", True), (2, " of", False), (3, " it", False),
+    ]  # fmt: skip
+    assert whole.parent == ids["c"]
+
+
+def test_picking_another_token_keeps_the_records_before_it(store):
+    session, ids = two_exchanges(store)
+    picked = token("x", 55)
+    edited = session.edit(ids["d"], "Dx", tokens=[*session.tokens(ids["d"])[:1], picked])
+    assert [t.id for t in session.tokens(edited.id)] == [100, 55]
+    assert session.turns("tiny")[-1] == Turn("assistant", "Dx", (100, 55))
+
+
+def test_turns_carry_sampled_ids_only_for_the_model_that_sampled_them(store):
+    session, ids = two_exchanges(store)
+    assert session.turns("tiny") == (
+        Turn("system", "Be brief."), Turn("user", "A"), Turn("assistant", "Bb", (100, 101)),
+        Turn("user", "C"), Turn("assistant", "Dd", (100, 101)),
+    )  # fmt: skip
+    assert session.turns("other", to=ids["b"])[-1] == Turn("assistant", "Bb")
+    session.edit(ids["b"], "Bb typed", keep_following=True)
+    assert session.turns("tiny")[2] == Turn("assistant", "Bb typed")
+
+
+def test_deleting_hides_one_message_and_undo_shows_it_again(store):
+    session, ids = two_exchanges(store)
+    session.delete(ids["b"])
+    session = reopened(store, session)
+    assert contents(session) == ["A", "C", "Dd"]
+    session.undo()
+    assert contents(session) == ["A", "Bb", "C", "Dd"]
+    session.delete(ids["d"])
+    assert contents(session) == ["A", "Bb", "C"]
+    session.undo()
+    assert contents(reopened(store, session)) == ["A", "Bb", "C", "Dd"]
+
+
+def test_deleting_with_what_follows(store):
+    session, ids = two_exchanges(store)
+    session.delete(ids["b"], following=True)
+    assert contents(session) == ["A"]
+    session.undo()
+    assert contents(session) == ["A", "Bb", "C", "Dd"]
+
+
+def test_deleting_the_shown_alternative_shows_its_neighbour(store):
+    session, ids = two_exchanges(store)
+    writer = session.begin_reply(parent=ids["c"], model="tiny")
+    writer.append([token("E")])
+    session.delete(writer.finish("stop").id)
+    assert contents(session) == ["A", "Bb", "C", "Dd"]
+
+
+def test_deleting_the_only_message_leaves_an_empty_conversation(store):
+    session = store.new()
+    session.delete(session.add_message("user", "A").id)
+    assert contents(session) == []
+    session.add_message("user", "B")
+    assert contents(reopened(store, session)) == ["B"]
+
+
+def test_undo_survives_reopening_and_redo_brings_back_what_followed_the_step(store):
+    session, ids = two_exchanges(store)
+    session.edit(ids["a"], "A2")
+    reply(session, "F")
+    session = reopened(store, session)
+    assert session.undo()
+    assert contents(session) == ["A", "Bb", "C", "Dd"]
+    session = reopened(store, session)
+    assert session.redo()
+    assert contents(session) == ["A2", "F"]
+    assert not session.redo()
+    assert session.undo()
+    assert not session.undo()
+
+
+def test_undo_after_going_on_does_not_take_the_new_turns_away(store):
+    session, ids = two_exchanges(store)
+    session.delete(ids["b"])
+    session.add_message("user", "later")
+    session.undo()
+    assert contents(session) == ["A", "Bb", "C", "Dd", "later"]
+
+
+def test_candidates_wait_until_one_is_chosen(store):
+    session = store.new()
+    user = session.add_message("user", "A").id
+    first = reply(session, "one")
+    writer = session.begin_reply(parent=user)
+    writer.append([token("two")])
+    second = writer.finish("stop", show=False)
+    assert contents(session) == ["A", "one"]
+    assert [m.id for m in session.conversation.siblings(first)] == [first, second.id]
+    session.set_head(second.id)
+    assert contents(session) == ["A", "two"]
+
+
+def test_a_growing_reply_is_written_down_every_second_and_recovered(store):
+    session = store.new("tiny")
+    session.add_message("user", "A")
+    time = 100.0
+    session.clock = lambda: time
+    writer = session.begin_reply(model="tiny", sampling={"temperature": 0.0})
+    for text in ["one", " two", " three"]:
+        time += 0.6
+        writer.append([token(text)])
+    # 1.2 s after the start the first two were written; the third waits for the next second. Now the process is gone.
+    crashed = store.folder / "crashed.jsonl"
+    crashed.write_bytes(session.path.read_bytes())
+    session.close()
+    again = store.open("crashed")
+    assert contents(again) == ["A", "one two"]
+    message = again.conversation.path()[-1]
+    assert (message.finish, message.model, message.sampling) == ("error", "tiny", {"temperature": 0.0})
+    assert len(again.notices) == 1
+    assert "cut off" in again.notices[0]
+    again.close()
+    assert store.open("crashed").notices == []
+
+
+def test_a_regenerated_reply_that_was_cut_off_is_shown_after_recovery(store):
+    session, ids = two_exchanges(store)
+    time = 0.0
+    session.clock = lambda: time
+    writer = session.begin_reply(parent=ids["a"], model="tiny")
+    time = 5
+    writer.append([token("half")])
+    session.close()
+    session = store.open(session.id)
+    assert contents(session) == ["A", "half"]
+    session.set_head(ids["b"])
+    assert contents(session) == ["A", "Bb", "C", "Dd"]
+
+
+def test_a_discarded_reply_leaves_nothing(store):
+    session = store.new()
+    session.add_message("user", "A")
+    session.clock = iter(range(0, 100, 5)).__next__
+    writer = session.begin_reply()
+    writer.append([token("x")])
+    writer.discard()
+    session = reopened(store, session)
+    assert contents(session) == ["A"]
+    assert session.notices == []
+
+
+def test_settings_titles_system_and_branches_are_kept(store):
+    session, ids = two_exchanges(store)
+    session.set_settings({"sampling": {"temperature": 0.2}, "heat": "entropy"})
+    session.rename("My  title")
+    session.set_system("Be long.")
+    session.name_branch("first")
+    session.edit(ids["c"], "C2")
+    session.name_branch("second")
+    session = reopened(store, session)
+    conversation = session.conversation
+    assert conversation.settings == {"sampling": {"temperature": 0.2}, "heat": "entropy"}
+    assert (conversation.title, conversation.system) == ("My title", "Be long.")
+    session.set_head(conversation.branches["first"])
+    assert contents(session) == ["A", "Bb", "C", "Dd"]
+    session.remove_branch("second", messages=True)
+    assert list(session.conversation.branches) == ["first"]
+    assert [m.content for m in session.conversation.leaves()] == ["Dd"]
+
+
+def test_removing_a_branch_leaves_what_others_share(store):
+    session, ids = two_exchanges(store)
+    session.name_branch("old")
+    session.edit(ids["c"], "C2")
+    session.remove_branch("old", messages=True)
+    assert [m.content for m in session.conversation.leaves()] == ["C2"]
+    assert contents(session) == ["A", "Bb", "C2"]
+
+
+def test_branching_to_a_new_conversation_takes_the_shown_messages_and_their_heat(store):
+    session, ids = two_exchanges(store)
+    session.edit(ids["b"], "B changed", keep_following=True)
+    copy = session.branch(ids["d"])
+    session.close()
+    copy = reopened(store, copy)
+    assert copy.id != session.id
+    assert copy.conversation.forked_from == session.id
+    assert contents(copy) == ["A", "B changed", "C", "Dd"]
+    assert [t.text for t in copy.tokens(ids["d"])] == ["D", "d"]
+
+
+def test_a_second_instance_is_read_only_follows_live_and_can_fork(store):
+    session, _ = two_exchanges(store)
+    second = Store(store.folder).open(session.id)
+    assert second.read_only == "Another chatapp has this conversation open."
+    with pytest.raises(ChatappError, match="Fork"):
+        second.add_message("user", "spliced")
+    assert not second.poll()
+    session.add_message("user", "E")
+    new = reply(session, "F")
+    assert second.poll()
+    assert contents(second) == ["A", "Bb", "C", "Dd", "E", "F"]
+    assert [t.text for t in second.tokens(new)] == ["F"]
+    fork = second.fork()
+    fork.add_message("user", "mine")
+    assert contents(session)[-1] == "F"
+    assert contents(reopened(store, fork))[-1] == "mine"
+    session.close()
+    assert store.open(session.id).read_only is None
+
+
+def test_a_reader_sees_a_reply_grow(store):
+    session = store.new()
+    session.add_message("user", "A")
+    reader = store.open(session.id, read_only=True)
+    session.clock = iter(range(0, 100, 5)).__next__
+    writer = session.begin_reply()
+    writer.append([token("so far")])
+    reader.poll()
+    assert [m.content for m in reader.conversation.partials.values()] == ["so far"]
+    writer.finish("stop")
+    reader.poll()
+    assert not reader.conversation.partials
+    assert contents(reader) == ["A", "so far"]
+
+
+def test_losing_the_token_file_loses_no_words(store):
+    session, ids = two_exchanges(store)
+    session.close()
+    (store.folder / f"{session.id}.tokens.jsonl").unlink()
+    session = store.open(session.id)
+    assert contents(session) == ["A", "Bb", "C", "Dd"]
+    assert session.tokens(ids["b"]) == []
+    assert session.notices == []
+
+
+def test_lone_surrogates_are_replaced_before_they_are_stored(store):
+    session = store.new()
+    message = session.add_message("user", "a\ud800b\U0001f600")
+    assert message.content == "a\ufffdb\U0001f600"
+    assert contents(reopened(store, session)) == ["a\ufffdb\U0001f600"]
+
+
+def test_unknown_ids_are_refused_with_a_sentence(store):
+    session = store.new()
+    with pytest.raises(UsageError, match="no message 'x'"):
+        session.set_head("x")
+    with pytest.raises(UsageError, match="no message 'x'"):
+        session.delete("x")
+    with pytest.raises(UsageError, match="no message 'x'"):
+        session.edit("x", "y")
+    with pytest.raises(UsageError, match="chatapp list"):
+        store.open("nothing")
+    with pytest.raises(UsageError, match="not the id"):
+        store.open("../../etc/passwd")
+
+
+def test_finding_by_id_prefix_and_title(store):
+    one, two = store.new(), store.new()
+    one.add_message("user", "Rotating caches")
+    two.add_message("user", "Rotating tyres")
+    assert store.find(one.id) == one.id
+    assert store.find("rotating TYRES") == two.id
+    assert store.find("caches") == one.id
+    with pytest.raises(UsageError, match="Several"):
+        store.find("rotating")
+    with pytest.raises(UsageError, match="no conversation"):
+        store.find("zzz")
+
+
+def test_trash_and_back(store):
+    session, ids = two_exchanges(store)
+    with pytest.raises(ChatappError, match="open"):
+        store.remove(session.id)
+    session.close()
+    store.remove(session.id)
+    assert store.ids() == []
+    assert store.trash.ids() == [session.id]
+    store.restore(session.id)
+    again = store.open(session.id)
+    assert [t.text for t in again.tokens(ids["b"])] == ["B", "b"]
+    again.close()
+    store.remove(session.id)
+    store.trash.erase(session.id)
+    assert store.trash.ids() == []
