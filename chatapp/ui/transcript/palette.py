@@ -18,6 +18,7 @@ _ROLES = {
     "code": "secondary",
     "table": "foreground",
     "bullet": "primary",
+    "bar": "primary",
     "syntax-keyword": "primary",
     "syntax-string": "success",
     "syntax-number": "warning",
@@ -26,7 +27,15 @@ _ROLES = {
     "syntax-error": "error",
 }
 #: Roles in a colour between the text's and the background's: how much of the text's.
-_FAINT = {"marker": 0.42, "rule": 0.35, "syntax-comment": 0.55, "syntax-punctuation": 0.75, "quote": 0.78, "hint": 0.6}
+_FAINT = {
+    "marker": 0.42,
+    "rule": 0.35,
+    "syntax-comment": 0.55,
+    "syntax-punctuation": 0.75,
+    "quote": 0.78,
+    "hint": 0.6,
+    "bar": 0.5,
+}
 _EVICTED = 0.42
 _THINK = 0.62
 
@@ -132,6 +141,10 @@ class Palette:
             known = style + Style(color=readable_on(background, text).rich_color, bgcolor=background.rich_color)
             self._readable[key] = known
         return known
+
+    def on_background(self, color: Color) -> Style:
+        """Text in a colour on the plain background."""
+        return Style(color=color.rich_color, bgcolor=self.background.rich_color)
 
     @cached_property
     def cursor(self) -> Style:

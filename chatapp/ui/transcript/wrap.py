@@ -1,7 +1,7 @@
 """Breaks a styled source line into rows of at most ``width`` cells.
 
-Rows break after white space, and beside wide characters (CJK), never inside a grapheme cluster; a word longer than a row
-breaks between clusters. White space that does not fit at a row's end is hidden there: it still covers its source.
+Rows break after white space, and beside wide characters (CJK), never inside a grapheme cluster; a word longer than a
+row breaks between clusters. White space that does not fit at a row's end is hidden there: it still covers its source.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from chatapp.text import visible
 from chatapp.ui.transcript.lines import Line, Look, Run
 
 _CLUSTER = regex.compile(r"\X")
+_JOINS = regex.compile(r"[\p{M}\u200d\ufe0e\ufe0f\U0001f3fb-\U0001f3ff]")
 _WORD = regex.compile(r"\S*\s*")
 _SUSPECT = regex.compile(r"[\p{Cc}\p{Cf}\p{Cs}\p{Zl}\p{Zp}]")
 # Text of which every character is a cluster of one cell: the quick path.
@@ -36,6 +37,8 @@ def pieces(source: str, start: int, end: int, spans: Sequence[tuple[int, int, Lo
     at = start
     for first, last, look in spans:
         first, last = max(first, at), min(last, end)
+        while last < end and _JOINS.match(source[last]):  # never cut a cluster: what joins goes with its base
+            last += 1
         if last <= first:
             continue
         if first > at:
@@ -75,6 +78,8 @@ def wrap(
     end: int,
     hang: Sequence[Run] = (),
     fill: str = "",
+    *,
+    continued: bool = False,
 ) -> list[Line]:
     """Breaks one source line into rows.
 
@@ -84,18 +89,19 @@ def wrap(
         end: Source offset after the line, its newline included.
         hang: Decoration in front of the second and later rows; left out where it takes half of the row.
         fill: See `Line`.
+        continued: The first row too is one of the later ones.
     """
     start = runs[0].start if runs else end
     text = "".join(run.text for run in runs)
     simple = _SIMPLE.fullmatch(text) is not None
     total = len(text) if simple else text_cells(text)
-    if total <= width:
+    if total <= width and not continued:
         return [Line(_closed(runs, end), start, end, total, fill)]
     prefix = sum(cell_len(run.text) for run in hang)
     if prefix > width // 2:
         hang, prefix = (), 0
     words = _simple_words(text) if simple else _unicode_words(text)
-    return _rows(runs, _breaks(words, width, prefix), end, hang, fill)
+    return _rows(runs, _breaks(words, width, prefix, continued=continued), end, hang, fill, continued=continued)
 
 
 def text_cells(text: str) -> int:
@@ -147,11 +153,11 @@ def _may_break(text: str, first: int, cells: int, parts: list[tuple[int, int]]) 
     return wide_beside and text[first] not in _CLOSING
 
 
-def _breaks(words: Iterator[_Word], width: int, prefix: int) -> list[tuple[int, int, int]]:
+def _breaks(words: Iterator[_Word], width: int, prefix: int, *, continued: bool) -> list[tuple[int, int, int]]:
     """Rows as ``(start, end of what is shown, end)`` in display characters; what is between the last two is hidden."""
     rows: list[tuple[int, int, int]] = []
     row_start = used = shown = at = 0
-    room = width
+    room = width - prefix if continued else width
 
     def new_row(until: int) -> None:
         nonlocal row_start, used, room
@@ -180,14 +186,20 @@ def _breaks(words: Iterator[_Word], width: int, prefix: int) -> list[tuple[int, 
 
 
 def _rows(
-    runs: Sequence[Run], breaks: list[tuple[int, int, int]], end: int, hang: Sequence[Run], fill: str
+    runs: Sequence[Run],
+    breaks: list[tuple[int, int, int]],
+    end: int,
+    hang: Sequence[Run],
+    fill: str,
+    *,
+    continued: bool,
 ) -> list[Line]:
     lines: list[Line] = []
     cutter = _Cutter(runs)
     for number, (first, shown, last) in enumerate(breaks):
         row: list[Run] = []
         source = cutter.at
-        if number:
+        if number or continued:
             row.extend(Run(part.text, source, source, part.look) for part in hang)
         row.extend(cutter.take(shown - first))
         row.extend(Run("", run.start, run.end, run.look) for run in cutter.take(last - shown))

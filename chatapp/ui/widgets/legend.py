@@ -1,0 +1,72 @@
+"""The legend of the heat: what is shown, its colours, their range and unit."""
+
+from __future__ import annotations
+
+from rich.style import Style
+from rich.text import Text
+
+from chatapp.ui.heat import LEVELS, Heat, Scales, Unit, shown, unit_name
+from chatapp.ui.transcript import Transcript
+from chatapp.ui.widgets.palette import PaletteWidget
+
+
+class Legend(PaletteWidget):
+    """One line; empty while the heat is off.
+
+    `follow` (on `Transcript.ScalesChanged`) takes over what a transcript shows.
+    """
+
+    DEFAULT_CSS = """
+    Legend { height: 1; width: 1fr; background: $background; color: $foreground; }
+    """
+
+    heat: Heat = Heat.OFF
+    unit: Unit = "nats"
+    scales: Scales = Scales()
+
+    def follow(self, transcript: Transcript) -> None:
+        """Shows the transcript's measure, scale and unit."""
+        self.set_scale(transcript.heat, transcript.scales, transcript.unit)
+
+    def set_scale(self, heat: Heat, scales: Scales, unit: Unit) -> None:
+        """Shows a measure, its scale and its unit."""
+        self.heat, self.scales, self.unit = heat, scales, unit
+        self.refresh()
+
+    def render(self) -> Text:
+        line = Text(no_wrap=True, end="")
+        if self.heat is Heat.OFF:
+            return line
+        if self.heat is Heat.BOTH:
+            self._both(line)
+        else:
+            self._one(line, self.heat)
+        kind = self.scales[self.heat].kind
+        line.append("  percentiles" if kind == "percentile" else "  fixed", self._faint)
+        return line
+
+    @property
+    def _faint(self) -> Style:
+        return self.palette.accent("foreground", strength=0.55)
+
+    def _one(self, line: Text, heat: Heat) -> None:
+        scale = self.scales[heat]
+        line.append(f"{heat.value} ", self.palette.accent("foreground", strength=0.8))
+        line.append(f"{shown(scale.low, heat, self.unit)} ", self._faint)
+        for level in range(1, LEVELS + 1):
+            self._swatch(line, heat, level, 0)
+        line.append(f" {shown(scale.high, heat, self.unit)} {unit_name(heat, self.unit)}", self._faint)
+
+    def _both(self, line: Text) -> None:
+        for heat, level in ((Heat.ENTROPY, (1, 0)), (Heat.VARENTROPY, (0, 1))):
+            scale = self.scales[heat]
+            line.append(f"{heat.value} ", self.palette.accent("foreground", strength=0.8))
+            for step in range(2, LEVELS + 1, 2):
+                self._swatch(line, Heat.BOTH, step * level[0], step * level[1])
+            line.append(f" {shown(scale.high, heat, self.unit)} {unit_name(heat, self.unit)}  ", self._faint)
+        line.append("both ", self.palette.accent("foreground", strength=0.8))
+        for step in range(2, LEVELS + 1, 2):
+            self._swatch(line, Heat.BOTH, step, step)
+
+    def _swatch(self, line: Text, heat: Heat, first: int, second: int) -> None:
+        line.append("a" if self.palette.plain else " ", self.palette.heated(self.palette.base, heat, first, second))
