@@ -1,18 +1,194 @@
-"""Fetches the files that a model needs from the Hugging Face Hub, with the official client and its shared cache."""
+"""Fetches the files that a model needs from the Hugging Face Hub, into the cache that all its clients share.
+
+The official client resolves, authenticates and retries, but forgets a partial file when its process ends. So each file
+is read into a partial file that a later run takes up again, its hash is checked, and it takes its place among the
+cache's blobs; the client then links the snapshot and finds nothing left to download.
+"""
 
 from __future__ import annotations
 
+import fnmatch
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from chatapp.models.progress import Report
+import msgspec
+
+from chatapp.errors import ChatappError
+from chatapp.models import transfer
+from chatapp.models.families import check_config
+from chatapp.models.folder import check_files, read_config
+from chatapp.models.progress import Report, Step
 from chatapp.models.sources import Source
+from chatapp.models.space import require_space
+
+if TYPE_CHECKING:
+    from huggingface_hub.hf_api import ModelInfo
 
 #: What an mlx-lm folder consists of. No code: nothing from a repository is run.
 PATTERNS = ("*.json", "model*.safetensors", "tokenizer.model", "*.tiktoken", "*.txt", "*.jinja")
 
+_API_TIMEOUT = 20.0
 
-def fetch_snapshot(place: Source, report: Report) -> Path:
-    """Downloads what is missing of a repository's revision and returns its folder in the shared cache."""
+
+class RemoteFile(msgspec.Struct, frozen=True):
+    """A file of a repository at one commit.
+
+    Attributes:
+        size: In bytes.
+        blob: Its name among the cache's blobs: a sha256, or for small files a git blob id (sha1).
+    """
+
+    name: str
+    size: int
+    blob: str
+
+
+def cached_snapshot(place: Source) -> Path | None:
+    """The folder of a repository that was fetched before and is complete, found without network."""
     from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
-    return Path(snapshot_download(place.location, revision=place.revision or None, allow_patterns=list(PATTERNS)))
+    try:
+        folder = Path(
+            snapshot_download(
+                place.location,
+                revision=place.revision or None,
+                allow_patterns=list(PATTERNS),
+                ignore_patterns=["*/*"],  # subfolders hold other formats
+                local_files_only=True,
+            )
+        )
+        read_config(folder, place.location)
+        check_files(folder, place.location)
+    except (LocalEntryNotFoundError, HFValidationError, ChatappError, OSError):
+        return None
+    return folder
+
+
+def fetch_snapshot(place: Source, report: Report, *, refresh: bool = False) -> Path:
+    """Downloads what is missing of a repository's revision.
+
+    Args:
+        place: A source of kind ``hf``.
+        report: Progress per file, and overall (``file`` empty); raises Interrupted to stop.
+        refresh: Ask for newer files, even if some are cached. A revision that is a commit never has any.
+
+    Returns:
+        The snapshot's folder in the shared cache; its name is the commit.
+
+    Raises:
+        Interrupted: ``report`` raised it. What was downloaded is kept and taken up next time.
+        ChatappError: There is no such repository, it is gated, cannot be run, or the network or the disk failed.
+    """
+    cached = cached_snapshot(place)
+    if cached is not None and not refresh:
+        return cached
+    report(Step("resolve", 0, 0, file=place.location))
+    try:
+        return _fetch(place, report)
+    except ChatappError:
+        raise
+    except transfer.errors() as error:
+        problem = _explain(place, error)
+        if cached is not None and problem.kind == "network":
+            return cached  # no newer one can be had, so this one serves
+        raise problem from error
+
+
+def _fetch(place: Source, report: Report) -> Path:
+    from huggingface_hub import HfApi, snapshot_download
+    from huggingface_hub.utils import disable_progress_bars
+
+    disable_progress_bars()
+    info = HfApi().model_info(
+        place.location, revision=place.revision or None, files_metadata=True, timeout=_API_TIMEOUT
+    )
+    commit = info.sha or place.revision
+    files = _needed(info)
+    _refuse_unusable(place, info, files)
+    config = next(file for file in files if file.name == "config.json")
+    files.remove(config)
+    _download(place, commit, [config], report)
+    names = [config.name]
+    folder = Path(snapshot_download(place.location, revision=commit, allow_patterns=names))
+    check_config(read_config(folder, place.location), place.location)
+    _download(place, commit, files, report)
+    names += [file.name for file in files]
+    return Path(snapshot_download(place.location, revision=place.revision or None, allow_patterns=names))
+
+
+def _needed(info: ModelInfo) -> list[RemoteFile]:
+    """The files to download, small ones first so that what is wrong shows early."""
+    files = [
+        RemoteFile(file.rfilename, file.size or 0, file.lfs.sha256 if file.lfs else file.blob_id or "")
+        for file in info.siblings or []
+        if "/" not in file.rfilename and any(fnmatch.fnmatch(file.rfilename, pattern) for pattern in PATTERNS)
+    ]
+    return sorted(files, key=lambda file: file.size)
+
+
+def _refuse_unusable(place: Source, info: ModelInfo, files: list[RemoteFile]) -> None:
+    names = {file.name for file in files}
+    if "config.json" not in names:
+        raise ChatappError(f"{place.location} has no config.json: it is not a language model in MLX's form.", "model")
+    if any(name.endswith(".safetensors") for name in names):
+        return
+    others = [file.rfilename for file in info.siblings or []]
+    hint = "choose a repository with safetensors, for example of mlx-community."
+    if any(name.endswith(".gguf") for name in others):
+        hint = "it holds GGUF files: download one and give its path to -m, or " + hint
+    raise ChatappError(f"{place.location} has no model*.safetensors: {hint}", "model")
+
+
+def _download(place: Source, commit: str, files: list[RemoteFile], report: Report) -> None:
+    blobs = _blobs(place)
+    missing = [file for file in files if file.blob and not (blobs / file.blob).exists()]
+    if not missing:
+        return
+    require_space(blobs, sum(file.size for file in missing) - transfer.partial_bytes(blobs, missing))
+    transfer.download(place.location, commit, missing, blobs, report)
+
+
+def _blobs(place: Source) -> Path:
+    from huggingface_hub.constants import HF_HUB_CACHE
+    from huggingface_hub.file_download import repo_folder_name
+
+    return Path(HF_HUB_CACHE) / repo_folder_name(repo_id=place.location, repo_type="model") / "blobs"
+
+
+def _explain(place: Source, error: Exception) -> ChatappError:
+    from huggingface_hub import errors
+    from huggingface_hub.constants import ENDPOINT
+
+    repo = place.location
+    status = getattr(getattr(error, "response", None), "status_code", None)
+    if isinstance(error, errors.GatedRepoError):
+        return ChatappError(
+            f"{repo} is gated: accept its terms at {ENDPOINT}/{repo}, log in with `hf auth login`, and try again.",
+            "network" if status is None else "model",
+        )
+    if isinstance(error, errors.RevisionNotFoundError):
+        return ChatappError(f"{repo} has no revision “{place.revision}”: correct what stands after @.", "model")
+    if isinstance(error, errors.RepositoryNotFoundError) or status in (401, 403):
+        return ChatappError(
+            f"There is no public repository {repo}: correct its name, or log in with `hf auth login` if it is private.",
+            "model",
+        )
+    if isinstance(error, errors.HFValidationError):
+        return ChatappError(f"“{repo}” cannot be a repository's name: write owner/repo.", "usage")
+    if isinstance(error, errors.OfflineModeIsEnabled):
+        return ChatappError(
+            f"{repo} is not complete on this machine and HF_HUB_OFFLINE forbids downloads: unset it and try again.",
+            "network",
+        )
+    if status == 429:
+        return ChatappError("The Hub answers too many requests from here: wait a few minutes and try again.", "network")
+    if status is not None and status >= 500:
+        return ChatappError(f"The Hub has trouble (HTTP {status}): try again later.", "network")
+    if isinstance(error, OSError) and error.errno is not None and status is None and error.filename:
+        return ChatappError(f"{error.filename} cannot be written ({error.strerror}): see to its folder.", "space")
+    return ChatappError(
+        f"{repo} could not be downloaded ({transfer.reason(error)}): check the network or proxy and try again; "
+        "what is here is kept.",
+        "network",
+    )

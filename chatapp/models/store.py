@@ -43,7 +43,7 @@ def staging(target: Path, report: Report) -> Generator[Path | None]:
     Raises:
         Interrupted: ``report`` raised it while another process was at work.
     """
-    with _locked(target, report):
+    with locked(target, report):
         if target.exists():
             yield None
             return
@@ -57,7 +57,12 @@ def staging(target: Path, report: Report) -> Generator[Path | None]:
 
 
 @contextmanager
-def _locked(target: Path, report: Report) -> Generator[None]:
+def locked(target: Path, report: Report) -> Generator[None]:
+    """Holds the lock of a file or folder; the system drops it however the process ends.
+
+    Raises:
+        Interrupted: ``report`` raised it while another process held the lock.
+    """
     lock = FileLock(target.parent / f".{target.name}.lock", mode=0o600)
     while True:
         try:
