@@ -1,7 +1,7 @@
 """What a cold start would answer, computed without chatapp: one forward pass over all tokens.
 
-Full-attention layers get the mask of the set {0 … K-1} ∪ {max(K, p-(C-K)+1) … p} written out; sliding-window layers that of
-their window; recurrent layers run mlx-lm's own empty cache once over all tokens.
+Full-attention layers get the mask of the set {0 … K-1} ∪ {max(K, p-(C-K)+1) … p} written out; sliding-window layers
+that of their window; recurrent layers run mlx-lm's own empty cache once over all tokens.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import mlx.core as mx
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import (
@@ -43,7 +44,13 @@ STEPS = 50
 CAPACITY = 20
 LONGEST = 100
 
-words = st.lists(st.integers(chat.WORDS, chat.WORDS + 60), min_size=1, max_size=14).map(tuple)
+
+def _some_words(seed: int) -> tuple[int, ...]:
+    draw = np.random.default_rng(seed)
+    return tuple(draw.integers(chat.WORDS, chat.WORDS + 60, draw.integers(1, 15)).tolist())
+
+
+words = st.integers(0, 2**20).map(_some_words)
 lengths = st.integers(0, 12)
 chunks = st.integers(1, 30)
 places = st.integers(0, 1000)
@@ -99,6 +106,9 @@ class ChatMachine(RuleBasedStateMachine):
     def has_messages(self) -> bool:
         return bool(self.shown.messages)
 
+    def mine(self) -> list[int]:
+        return [at for at, message in enumerate(self.shown.messages) if message.role == "user"]
+
     def answer(
         self, shown: Shown, length: int, step: int, in_flight: bool, seed: int, going_on: bool = False
     ) -> tuple[int, ...]:
@@ -125,13 +135,11 @@ class ChatMachine(RuleBasedStateMachine):
     def send(self, said: tuple[int, ...], length: int, step: int, in_flight: bool, seed: int) -> None:
         self.reply(self.shown.add("user", said), length, step, in_flight, seed)
 
-    @precondition(has_messages)
+    @precondition(mine)
     @rule(place=places, cut=places, said=words, length=lengths, step=chunks, seed=seeds)
     def edit_and_answer(self, place: int, cut: int, said: tuple[int, ...], length: int, step: int, seed: int) -> None:
         """Edits a message of the user's anywhere, from some word on, and has it answered."""
-        mine = [at for at, message in enumerate(self.shown.messages) if message.role == "user"]
-        if not mine:
-            return
+        mine = self.mine()
         at = mine[place % len(mine)]
         old = self.shown.messages[at].ids
         self.reply(self.shown.upto(at).add("user", old[: cut % (len(old) + 1)] + said), length, step, False, seed)
@@ -259,13 +267,12 @@ class ChatMachine(RuleBasedStateMachine):
         self.did("draft")
 
     @precondition(room)
-    @rule(
-        replies=st.lists(st.tuples(*[st.integers(chat.WORDS, 60)] * 5), min_size=2, max_size=3), row=places, seed=seeds
-    )
+    @rule(replies=st.lists(words, min_size=2, max_size=3), row=places, seed=seeds)
     def candidates(self, replies: list[tuple[int, ...]], row: int, seed: int) -> None:
         """Decodes several replies as a batch and takes one over."""
         self.answer(self.shown, 1, 9, False, seed)
         cache = self.pool.get(self.conversation.name)
+        replies = [(reply * 5)[:5] for reply in replies]
         batch = kv.expand(cache.layers, len(replies))
         for column in zip(*replies, strict=True):
             mx.eval(self.model(mx.array(column)[:, None], cache=batch))
@@ -277,8 +284,8 @@ class ChatMachine(RuleBasedStateMachine):
         self.did("candidates")
 
     @invariant()
-    def bounded(self) -> None:
-        """No more columns than C after a single token; and the checkpoints within their budget, but for the protected."""
+    def within_budget(self) -> None:
+        """The checkpoints keep their budget, unless all that could go are gone."""
         for conversation in getattr(self, "conversations", ()):
             if conversation.name not in self.pool:
                 continue
@@ -294,7 +301,7 @@ def test_any_sequence_of_operations_answers_as_a_cold_start(family: str) -> None
     run_state_machine_as_test(
         functools.partial(ChatMachine, family),
         settings=settings(
-            max_examples=-(-share // STEPS),
+            max_examples=-(-share // (STEPS - 1)),  # the first step sets up
             stateful_step_count=STEPS,
             deadline=None,
             database=None,
@@ -304,4 +311,4 @@ def test_any_sequence_of_operations_answers_as_a_cold_start(family: str) -> None
         ),
     )
     print(f"{family}: {performed[family]} operations")
-    assert performed[family] >= 0.9 * share
+    assert performed[family] >= share

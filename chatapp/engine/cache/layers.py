@@ -349,10 +349,11 @@ def from_stock(template: Sequence[Layer], loaded: Sequence[Layer]) -> list[Layer
             if type(like) is not type(layer):
                 raise ValueError(f"a {type(layer).__name__} in place of a {type(like).__name__}")
             return layer
-        wanted = stock.QuantizedKVCache if isinstance(like, QuantizedRotatingLayer) else stock.RotatingKVCache
-        if not isinstance(layer, wanted):
+        quantized = isinstance(like, QuantizedRotatingLayer)
+        wanted: type[Any] = stock.QuantizedKVCache if quantized else stock.RotatingKVCache
+        if type(layer) is not wanted:
             raise ValueError(f"a {type(layer).__name__} in place of a {wanted.__name__}")
-        if isinstance(like, QuantizedRotatingLayer):
+        if quantized:
             like.group_size = layer.group_size
         like.fill(layer.keys, layer.values, layer.offset)
         return like

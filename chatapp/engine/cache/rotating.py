@@ -70,7 +70,12 @@ class RotatingLayer:
 
     def keys_and_values(self) -> tuple[Columns, Columns]:
         """The columns in use, as the last `update_and_fetch` returned them."""
-        return self._columns(0, self.held)
+        held = self.held
+        if held == self._capacity():
+            return self.keys, self.values
+        if isinstance(self.keys, mx.array):
+            return self.keys[..., :held, :], cast("mx.array", self.values)[..., :held, :]
+        return cast("tuple[Columns, Columns]", tree_map(lambda part: part[..., :held, :], (self.keys, self.values)))
 
     def make_mask(self, n: int, window_size: int | None = None, return_array: bool = False) -> mx.array | str | None:
         """The mask for a chunk of ``n`` tokens that is about to be appended.
@@ -189,11 +194,13 @@ class RotatingLayer:
         """Changes every array of keys and values by the same function."""
         self.keys, self.values = cast("tuple[Columns, Columns]", tree_map(change, (self.keys, self.values), *others))
 
-    def _columns(self, start: int, stop: int) -> tuple[Columns, Columns]:
-        def cut(buffer: mx.array) -> mx.array:
-            return buffer if (start, stop) == (0, buffer.shape[2]) else buffer[..., start:stop, :]
-
-        return cast("tuple[Columns, Columns]", tree_map(cut, (self.keys, self.values)))
+    def _write(self, new: tuple[Columns, Columns], start: int, stop: int) -> None:
+        for buffers, parts in zip((self.keys, self.values), new, strict=True):
+            if isinstance(parts, mx.array):
+                cast("mx.array", buffers)[..., start:stop, :] = parts
+            else:
+                for buffer, part in zip(cast("Columns", buffers), parts, strict=True):
+                    buffer[..., start:stop, :] = part
 
     def _append(self, new: tuple[Columns, Columns], n: int) -> None:
         """Writes a chunk behind the linear columns, growing the buffer in steps, never beyond C."""
@@ -244,13 +251,6 @@ class RotatingLayer:
         self.offset += n
         self._next = self.held
 
-    def _write(self, new: tuple[Columns, Columns], start: int, stop: int) -> None:
-        def put(buffer: mx.array, part: mx.array) -> mx.array:
-            buffer[..., start:stop, :] = part
-            return buffer
-
-        self._map(put, new)
-
     def _straighten(self) -> None:
         """Brings a turned ring into the order of positions."""
         at, held, keep = self._next, self.held, self.keep
@@ -264,8 +264,9 @@ class RotatingLayer:
         self._next = held
 
     def _capacity(self) -> int:
-        parts = self.keys if isinstance(self.keys, (tuple, list)) else (self.keys,)
-        return 0 if parts[0] is None else parts[0].shape[2]
+        if self.keys is None:
+            return 0
+        return (self.keys if isinstance(self.keys, mx.array) else self.keys[0]).shape[2]
 
     def _positions_after(self, n: int) -> list[int]:
         """The positions of the columns once a chunk of ``n`` tokens is appended."""

@@ -1,0 +1,150 @@
+"""One layer: which tokens it shows to which, how much it holds, and what it can forget."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chatapp.engine.cache.rotating import QuantizedRotatingLayer, RotatingLayer
+from chatapp.errors import ChatappError
+from tests.cache.oracle import visible
+
+CAPACITY, KEEP = 16, 5
+
+
+def feed(layer: RotatingLayer, n: int, window: int | None = None) -> list[set[int]]:
+    """Feeds ``n`` tokens whose keys are their positions; returns the positions that each of them sees."""
+    numbers = mx.arange(layer.offset, layer.offset + n, dtype=mx.float32).reshape(1, 1, n, 1)
+    mask = layer.make_mask(n, window_size=window)
+    keys, values = layer.update_and_fetch(numbers, -numbers)
+    held = np.array(keys)[0, 0, :, 0].astype(int)
+    assert (np.array(values)[0, 0, :, 0] == -held).all()
+    assert held.tolist() == layer.positions()
+    if mask is None:
+        seen = np.ones((n, len(held)), bool)
+    elif isinstance(mask, str):
+        seen = held[None] <= np.arange(layer.offset - n, layer.offset)[:, None]
+    else:
+        seen = np.array(mask)
+    assert seen.shape == (n, len(held))
+    return [set(held[row].tolist()) for row in seen]
+
+
+@given(st.lists(st.integers(1, 40), max_size=20), st.sampled_from([0, 1, KEEP, CAPACITY // 2]))
+@settings(deadline=None, max_examples=150)
+def test_every_token_sees_the_kept_ones_and_the_latest(chunks: list[int], keep: int) -> None:
+    layer = RotatingLayer(CAPACITY, keep)
+    allowed = visible(sum(chunks), CAPACITY, keep)
+    for n in chunks:
+        first = layer.offset
+        for row, seen in enumerate(feed(layer, n)):
+            assert seen == set(np.nonzero(allowed[first + row])[0].tolist())
+
+
+@given(st.lists(st.tuples(st.integers(1, 20), st.integers(0, 25)), max_size=20))
+@settings(deadline=None, max_examples=150)
+def test_after_a_trim_every_token_sees_what_it_should(moves: list[tuple[int, int]]) -> None:
+    layer = RotatingLayer(CAPACITY, KEEP)
+    allowed = visible(500, CAPACITY, KEEP)
+    for n, back in moves:
+        first = layer.offset
+        for row, seen in enumerate(feed(layer, n)):
+            assert seen == set(np.nonzero(allowed[first + row])[0].tolist())
+        able, before = layer.trimmable, layer.offset
+        done = layer.trim(back)
+        assert done == (back if back <= able else 0)
+        assert layer.offset == before - done
+
+
+def test_a_narrower_window_of_the_models_own_is_honoured_in_a_turned_ring() -> None:
+    layer = RotatingLayer(CAPACITY, KEEP)
+    for n in (3, 1, 20, *[1] * 30, 4, 1):
+        first = layer.offset
+        for row, seen in enumerate(feed(layer, n, window=6)):
+            p = first + row
+            assert seen == set(range(max(0, p - 5), p + 1))
+
+
+def test_the_buffer_is_that_of_c_after_many_tokens() -> None:
+    layer = RotatingLayer(300, 7)
+    feed(layer, 300)
+    full = layer.nbytes
+    for _ in range(20):
+        feed(layer, 50)
+        for _ in range(250):
+            feed(layer, 1)
+        assert layer.nbytes == full
+    assert layer.offset == 21 * 300
+    assert full == 300 * 2 * 4
+
+
+def test_a_buffer_that_a_long_chunk_stretched_shrinks_again() -> None:
+    layer = RotatingLayer(CAPACITY, KEEP)
+    feed(layer, 15)
+    feed(layer, 40)
+    assert layer.nbytes > CAPACITY * 2 * 4
+    layer.trim(30)
+    for _ in range(CAPACITY):
+        feed(layer, 1)
+    assert layer.nbytes == CAPACITY * 2 * 4
+
+
+def test_a_full_ring_can_forget_its_last_token_and_no_more() -> None:
+    layer = RotatingLayer(CAPACITY, KEEP)
+    feed(layer, 10)
+    for _ in range(40):
+        feed(layer, 1)
+    assert layer.trimmable == 1
+    assert layer.trim(2) == 0
+    assert layer.offset == 50
+    assert layer.trim(1) == 1
+    assert layer.trimmable == 0
+
+
+def test_a_whole_chunk_can_be_forgotten_after_rotation() -> None:
+    layer = RotatingLayer(CAPACITY, KEEP)
+    for _ in range(40):
+        feed(layer, 1)
+    feed(layer, 9)
+    assert layer.trim(9) == 9
+    assert layer.offset == 40
+
+
+def test_keep_changes_only_while_everything_is_held() -> None:
+    layer = RotatingLayer(CAPACITY, KEEP)
+    feed(layer, CAPACITY)
+    layer.set_keep(3)
+    feed(layer, 1)
+    layer.set_keep(3)
+    with pytest.raises(ValueError, match="dropped"):
+        layer.set_keep(4)
+
+
+def test_quantized_columns_are_those_of_each_token_alone() -> None:
+    """However tokens came in, what is held of each is its own quantization."""
+    rows = mx.random.normal((1, 2, 60, 32), key=mx.random.key(1))
+    layer = QuantizedRotatingLayer(CAPACITY, KEEP, 8)
+    at = 0
+    for n in (7, 1, 1, 20, 1, 1, 1, 25, 1, 1, 1):
+        keys, values = layer.update_and_fetch(rows[:, :, at : at + n], rows[:, :, at : at + n] * 2)
+        at += n
+        for stored, factor in ((keys, 1), (values, 2)):
+            got = mx.dequantize(*stored, group_size=32, bits=8)
+            alone = mx.concatenate(
+                [
+                    mx.dequantize(*mx.quantize(rows[:, :, p : p + 1] * factor, 32, 8), group_size=32, bits=8)
+                    for p in layer.positions()
+                ],
+                axis=2,
+            )
+            assert mx.array_equal(got, alone)
+    assert layer.group_size == 32
+
+
+def test_a_head_dimension_that_cannot_be_quantized_is_named() -> None:
+    layer = QuantizedRotatingLayer(CAPACITY, KEEP, 4)
+    with pytest.raises(ChatappError, match="head dimension 24 "):
+        layer.update_and_fetch(mx.zeros((1, 1, 2, 24)), mx.zeros((1, 1, 2, 24)))
