@@ -53,6 +53,7 @@ class Reply:
         done, total: Prompt tokens read, and to be read.
         written: The replies by candidate, once decoding has begun.
         started, ended: What the engine said.
+        made: Tokens decoded so far, over all candidates.
     """
 
     def __init__(
@@ -73,13 +74,24 @@ class Reply:
         self._loaded: Loaded | None = None
         self._stopped = False
         self._first_token = 0.0
-        self._made = 0
+        self.made = 0
+        self._entropy = 0.0
 
     @property
     def rate(self) -> float:
         """Tokens per second so far; 0 while unknown."""
         elapsed = time.monotonic() - self._first_token
-        return (self._made - 1) / elapsed if self._made > 1 and elapsed > 0 else 0.0
+        return (self.made - 1) / elapsed if self.made > 1 and elapsed > 0 else 0.0
+
+    @property
+    def mean_entropy(self) -> float:
+        """Of the tokens so far, in nats."""
+        return self._entropy / self.made if self.made else 0.0
+
+    @property
+    def model(self) -> str:
+        """Name of the model that writes it; empty while none is loaded."""
+        return self._loaded.model if self._loaded is not None else ""
 
     def stop(self) -> None:
         """Ends it at the next token or prefill chunk."""
@@ -147,7 +159,8 @@ class Reply:
             self._first_token = time.monotonic()
         written = self.written[event.candidate]
         written.writer.append(event.tokens)
-        self._made += len(event.tokens)
+        self.made += len(event.tokens)
+        self._entropy += sum(token.entropy for token in event.tokens)
         if event.candidate == 0:
             self._tell(Grew(written.writer.id, event.tokens))
 

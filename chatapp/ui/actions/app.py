@@ -1,0 +1,108 @@
+"""Actions that are the same wherever one is."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from textual.command import CommandPalette
+
+from chatapp.ui.actions.base import Group
+from chatapp.ui.changes import Refused
+from chatapp.ui.widgets.side import InspectorPanel
+
+
+class AppActions(Group):
+    def help(self, argument: str) -> None:
+        from chatapp.ui.screens.help import HelpScreen
+
+        self.screen.app.push_screen(HelpScreen(self.screen.keymap, self.screen.scope))
+
+    async def inspector(self, argument: str) -> None:
+        panels = self.screen.query(InspectorPanel)
+        if panels:
+            await panels.remove()
+        else:
+            await self.show_inspector()
+
+    async def show_inspector(self) -> None:
+        """Opens the token inspector if it is not open."""
+        if not self.screen.query(InspectorPanel):
+            await self.screen.query_one("#middle").mount(InspectorPanel())
+        self.screen.inspect()
+
+    async def conversations(self, argument: str) -> None:
+        from chatapp.ui.widgets.chat_list import ChatList
+
+        lists = self.screen.query(ChatList)
+        if lists and lists.first().has_focus_within:
+            await lists.remove()
+            self.screen.focus_prompt()
+            return
+        if not lists:
+            await self.screen.query_one("#middle").mount(ChatList(self.workspace.store), before=0)
+        shown = self.screen.query_one(ChatList)
+        shown.show_current(self.chat.id)
+        shown.focus_options()
+
+    def model(self, argument: str) -> None:
+        if argument:
+            self._load(argument)
+            return
+        from chatapp.ui.screens.models import ModelsScreen
+
+        self.screen.app.push_screen(ModelsScreen(self.workspace.link), self._load)
+
+    def _load(self, name: str | None) -> None:
+        if not name:
+            return
+        if self.chat.busy or self.workspace.elsewhere:
+            raise Refused("A reply is being written with the loaded model; Esc stops it.")
+        self.workspace.link.open(name)
+        self.say(f"{name} is loaded; replies carry the name of the model that wrote them.")
+
+    def restart(self, argument: str) -> None:
+        if self.workspace.link.status.phase == "off":
+            raise Refused("No model was chosen yet; F4 chooses one.")
+        self.workspace.link.restart()
+        self.say("The engine starts again; the conversation is as it was.")
+
+    def palette(self, argument: str) -> None:
+        from chatapp.ui.palette import ActionProvider
+
+        self.screen.app.push_screen(CommandPalette(providers=[ActionProvider], placeholder="What to do?"))
+
+    def theme(self, argument: str) -> None:
+        app = self.screen.app
+        names = sorted(app.available_themes)
+        if argument:
+            if argument not in names:
+                raise Refused(f"There is no theme {argument!r}; there are {', '.join(names)}.")
+            app.theme = argument
+            return
+        from chatapp.ui.screens.pick import PickScreen
+
+        def show(name: str) -> None:
+            app.theme = name
+
+        app.push_screen(PickScreen("Theme", [(name, name) for name in names], app.theme, show))
+
+    def new(self, argument: str) -> None:
+        if self.screen.edit_box.editing is not None:
+            raise Refused("Finish the edit first: Enter takes it over, Esc leaves it.")
+        self.screen.keep_draft()
+        self.workspace.new()
+        self.screen.show_chat()
+        self.screen.focus_prompt()
+
+    def screenshot(self, argument: str) -> None:
+        path = Path(argument or f"chatapp-{time.strftime('%Y%m%d-%H%M%S')}.svg").expanduser().absolute()
+        try:
+            path.write_text(self.screen.app.export_screenshot(title="chatapp"), encoding="utf-8")
+        except OSError as error:
+            raise Refused(f"{path} cannot be written: {error.strerror}.") from error
+        self.say(f"Written to {path}.")
+
+    def quit(self, argument: str) -> None:
+        self.screen.keep_draft()
+        self.screen.app.exit()

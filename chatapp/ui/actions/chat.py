@@ -1,0 +1,139 @@
+"""Actions on the conversation as a whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from chatapp.protocol import Sampling
+from chatapp.ui.actions.base import Group
+from chatapp.ui.changes import Refused
+from chatapp.ui.views import SYSTEM
+
+
+class ChatActions(Group):
+    def stop(self, argument: str) -> None:
+        if not self.chat.stop():
+            raise Refused("Nothing is being written.")
+
+    def system(self, argument: str) -> None:
+        if argument:
+            self.chat.set_system(argument)
+            self.screen.tick()
+        else:
+            self.screen.groups.edit.open(SYSTEM)
+
+    def sampling(self, argument: str) -> None:
+        from chatapp.ui.screens.sampling import SamplingScreen
+
+        self._writable()
+        screen = SamplingScreen(self.chat.option("sampling", {}), self.chat.sampling, self._model_sampling())
+        self.screen.app.push_screen(screen, self._take_sampling)
+
+    def _model_sampling(self) -> Sampling:
+        loaded = self.workspace.link.status.loaded
+        return loaded.sampling if loaded is not None else Sampling()
+
+    def _take_sampling(self, options: dict[str, Any] | None) -> None:
+        if options is not None:
+            self.chat.set_option("sampling", options or None)
+
+    def set(self, argument: str) -> None:
+        name, _, value = argument.replace("=", " ", 1).partition(" ")
+        if name not in Sampling.__struct_fields__:
+            raise Refused(f"/set takes one of {', '.join(Sampling.__struct_fields__)} and a value.")
+        self._writable()
+        options = {**self.chat.option("sampling", {}), **parsed(name, value.strip())}
+        self.chat.set_option("sampling", {key: kept for key, kept in options.items() if kept is not None} or None)
+        self.say(f"{name} is {value.strip() or 'the default'} from the next reply on.")
+
+    def pause(self, argument: str) -> None:
+        self._writable()
+        if argument in ("off", ""):
+            self.chat.set_option("pause_above", None)
+            self.say("Replies are not paused; /pause 3 stops before a token with more than 3 nats.")
+            return
+        self.chat.set_option("pause_above", positive(argument))
+        self.say(f"Replies stop before a token with more than {argument} nats.")
+
+    def rename(self, argument: str) -> None:
+        self._writable()
+        if argument:
+            self._rename(argument)
+            return
+        from chatapp.ui.screens.ask import AskScreen
+
+        title = self.chat.session.conversation.title
+        self.screen.app.push_screen(AskScreen("Title of this conversation", title), self._rename)
+
+    def _rename(self, title: str | None) -> None:
+        if title and title.strip():
+            self.chat.session.rename(title)
+            self.screen.rebuild()
+
+    def export(self, argument: str) -> None:
+        from chatapp.conversation.exchange import export
+
+        if not self.chat.session.conversation.messages:
+            raise Refused("There is nothing to export yet.")
+        path = Path(argument or f"{file_name(self.chat.session.conversation.title)}.html").expanduser()
+        written = export(self.chat.session, path)
+        self.say(f"Written to {written}.")
+
+    def retry_save(self, argument: str) -> None:
+        if self.chat.session.trouble is None:
+            self.say("Everything is saved.")
+        elif self.chat.session.retry():
+            self.say("Saved.")
+        else:
+            raise Refused(self.chat.session.trouble or "It could not be saved.")
+
+    def _writable(self) -> None:
+        if self.chat.session.read_only:
+            raise Refused(f"{self.chat.session.read_only} b in the transcript goes on in a copy.")
+
+
+def parsed(name: str, value: str) -> dict[str, Any]:
+    """A sampling option from its text; None in its place where the text is empty.
+
+    Raises:
+        Refused: The value does not fit the option.
+    """
+    if not value or value == "default":
+        return {name: None}
+    given: Any = value
+    if name == "stop":
+        given = [value]
+    elif name in ("logit_bias", "options"):
+        try:
+            given = msgspec.json.decode(value)
+        except msgspec.DecodeError as error:
+            raise Refused(f"{name} takes a JSON object: {error}.") from error
+    try:
+        read = msgspec.convert({name: given}, Sampling, strict=False)
+    except msgspec.ValidationError as error:
+        raise Refused(f"{value!r} does not fit {name}: {error}.") from error
+    return {name: msgspec.to_builtins(read, str_keys=True)[name]}
+
+
+def positive(text: str) -> float:
+    """A number of nats from its text.
+
+    Raises:
+        Refused: It is no number above zero.
+    """
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 < number < 1000:
+        raise Refused(f"A number of nats above 0 is wanted here, not {text!r}.")
+    return number
+
+
+def file_name(title: str) -> str:
+    """A title as the name of a file: letters, digits and dashes."""
+    kept = "".join(character if character.isalnum() else "-" for character in title.lower())
+    return "-".join(part for part in kept.split("-") if part)[:60] or "conversation"

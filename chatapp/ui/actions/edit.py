@@ -1,0 +1,58 @@
+"""Actions of the message editor that stands in the prompt's place."""
+
+from __future__ import annotations
+
+from chatapp.ui import external
+from chatapp.ui.actions.base import Group
+from chatapp.ui.changes import Refused
+from chatapp.ui.views import SYSTEM
+from chatapp.ui.widgets.edit_box import Editing
+
+
+class EditActions(Group):
+    def open(self, id: str) -> None:
+        """Opens the editor on a message, or on the system message."""
+        if self.chat.busy:
+            raise Refused("A reply is being written; Esc stops it.")
+        if id == SYSTEM:
+            editing = Editing(SYSTEM, "the system message", 0, keep=True, answered=False)
+            self.screen.show_editor(editing, self.chat.session.conversation.system)
+            return
+        message = self.chat.message(id)
+        mine = message.role != "assistant"
+        path = [each.id for each in self.chat.path()]
+        later = len(path) - path.index(id) - 1
+        whose = "your message" if mine else "the reply"
+        # A changed question wants a new answer; a corrected answer usually leaves the rest as it is.
+        editing = Editing(id, whose, later, keep=not mine and later > 0, answered=mine)
+        self.screen.show_editor(editing, message.content)
+
+    def confirm(self, argument: str) -> None:
+        box = self.screen.edit_box
+        if box.editing is not None:
+            self._apply(box.editing, box.area.full_text)
+            self.screen.hide_editor()
+            self.screen.tick()
+
+    def _apply(self, editing: Editing, text: str) -> None:
+        if editing.id == SYSTEM:
+            self.chat.set_system(text.strip())
+            return
+        if not text.strip():
+            raise Refused("A message cannot be empty; d in the transcript deletes it.")
+        self.chat.edit(editing.id, text, editing.keep)
+        if editing.whose == "the reply" and not editing.keep:
+            self.say("The reply is changed; c goes on from its end.")
+
+    def newline(self, argument: str) -> None:
+        self.screen.edit_box.area.type_text("\n")
+
+    def following(self, argument: str) -> None:
+        self.screen.edit_box.toggle_following()
+
+    def external(self, argument: str) -> None:
+        area = self.screen.edit_box.area
+        area.show_text(external.edit(self.screen.app, area.full_text))
+
+    def cancel(self, argument: str) -> None:
+        self.screen.hide_editor()

@@ -1,0 +1,44 @@
+"""Ctrl+P: every action by name, in Textual's command palette."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+
+from chatapp.ui.keymap import Action
+
+
+class ActionProvider(Provider):
+    """The actions of the keymap that can be named; movement has keys only."""
+
+    def _actions(self) -> list[Action]:
+        from chatapp.ui.screens.chat import ChatScreen
+
+        assert isinstance(self.screen, ChatScreen)
+        return [action for action in self.screen.keymap.actions.values() if action.command]
+
+    async def discover(self) -> Hits:
+        for action in self._actions():
+            yield DiscoveryHit(self._words(action), self._runner(action))
+
+    async def search(self, query: str) -> Hits:
+        matcher = self.matcher(query)
+        for action in self._actions():
+            words = self._words(action)
+            score = matcher.match(words)
+            if score > 0:
+                yield Hit(score, matcher.highlight(words), self._runner(action))
+
+    def _words(self, action: Action) -> str:
+        from chatapp.ui.screens.chat import ChatScreen
+
+        assert isinstance(self.screen, ChatScreen)
+        keys = self.screen.keymap.keys(action.id)
+        return f"{action.help}  {keys}" if keys else action.help
+
+    def _runner(self, action: Action) -> partial[object]:
+        from chatapp.ui.screens.chat import ChatScreen
+
+        assert isinstance(self.screen, ChatScreen)
+        return partial(self.screen.run, action.id)

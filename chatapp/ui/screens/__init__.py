@@ -1,0 +1,1 @@
+"""The screens: the chat, and those that stand over it for a moment."""

@@ -1,0 +1,146 @@
+"""The list of conversations at the side: the newest first, or what a search finds."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import ClassVar
+
+from rich.cells import set_cell_size
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from chatapp.conversation.store import Store
+from chatapp.errors import ChatappError
+from chatapp.text import visible
+from chatapp.ui.keymap import bindings
+
+#: Wait after a key in the search field before searching, in seconds.
+_PAUSE = 0.15
+_MOST = 500
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A line of the list.
+
+    Attributes:
+        id: Of the conversation.
+        message: The message that a search found; None for the conversation as a whole.
+        detail: The second line.
+    """
+
+    id: str
+    title: str
+    detail: str
+    message: str | None = None
+
+
+class ChatOptions(OptionList):
+    """The lines, with the keys of the list."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings("list")]
+
+
+class ChatList(Vertical):
+    """See the module's docstring; reads the conversations in a thread, so that typing never waits for the disk."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(id="chats")
+        self._store = store
+        self._entries: list[Entry] = []
+        self._current = ""
+
+    def compose(self) -> ComposeResult:
+        yield Input(placeholder="/ search", id="chats-search", compact=True)
+        yield ChatOptions(id="chats-options", markup=False, compact=True)
+        yield Static(id="chats-note", markup=False)
+
+    def on_mount(self) -> None:
+        self.reload()
+
+    @property
+    def chosen(self) -> Entry | None:
+        """The line under the cursor."""
+        index = self.query_one(ChatOptions).highlighted
+        return self._entries[index] if index is not None and index < len(self._entries) else None
+
+    def focus_options(self) -> None:
+        """Puts the keyboard on the lines."""
+        self.query_one(ChatOptions).focus()
+
+    def focus_search(self) -> None:
+        """Puts the keyboard on the search field."""
+        self.query_one(Input).focus()
+
+    def show_current(self, id: str) -> None:
+        """Marks the conversation that is open."""
+        self._current = id
+        self._show(self._entries)
+
+    def reload(self) -> None:
+        """Reads the conversations again."""
+        self.run_worker(self._load(self.query_one(Input).value), exclusive=True, group="chats")
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        self.run_worker(self._load(event.value, _PAUSE), exclusive=True, group="chats")
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        self.focus_options()
+
+    async def _load(self, query: str, pause: float = 0.0) -> None:
+        await asyncio.sleep(pause)
+        note = ""
+        try:
+            entries = await asyncio.to_thread(entries_of, self._store, query.strip())
+        except ChatappError as error:
+            entries, note = [], str(error)
+        if not entries and not note:
+            note = "Nothing found." if query.strip() else "No conversation is saved yet."
+        self.query_one("#chats-note", Static).update(visible(note))
+        self._show(entries)
+
+    def _show(self, entries: list[Entry]) -> None:
+        options = self.query_one(ChatOptions)
+        before = self.chosen
+        self._entries = entries
+        width = max(8, self.size.width - 4)
+        options.clear_options()
+        options.add_options(Option(_line(entry, entry.id == self._current, width)) for entry in entries)
+        wanted = before.id if before is not None else self._current
+        place = next((index for index, entry in enumerate(entries) if entry.id == wanted), 0)
+        if entries:
+            options.highlighted = place
+
+
+def entries_of(store: Store, query: str) -> list[Entry]:
+    """All conversations, or the messages that a search finds. Reads the disk."""
+    if not query:
+        return [
+            Entry(each.id, each.title or "untitled", f"{ago(time.time() - each.updated)} · {each.messages} messages")
+            for each in store.summaries()[:_MOST]
+            if each.readable
+        ]
+    return [Entry(hit.conversation, hit.title or "untitled", hit.excerpt, hit.message) for hit in store.search(query)]
+
+
+def ago(seconds: float) -> str:
+    """How long ago, in one word or two."""
+    for size, name in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size:.0f} {name} ago"
+    return "now"
+
+
+def _line(entry: Entry, current: bool, width: int) -> Content:
+    mark = "● " if current else "  "
+    title = set_cell_size(visible(entry.title).replace("\n", " "), width).rstrip()
+    detail = set_cell_size(visible(entry.detail).replace("\n", " "), width).rstrip()
+    return Content.assemble((mark + title, "bold" if current else ""), "\n  ", (detail, "dim"))
