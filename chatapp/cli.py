@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from typing import NamedTuple
@@ -47,8 +48,14 @@ def main(argv: list[str] | None = None) -> int:
         print("chatapp: interrupted.", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output went away: nothing is left to say
+        _silence_output()
         return 0
+
+
+def _silence_output() -> None:
+    """The reader of our output went away: what is still buffered goes nowhere, also when Python flushes it at exit."""
+    with open(os.devnull, "w") as nowhere:  # noqa: PTH123 - a descriptor is wanted
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def _dispatch(arguments: list[str]) -> int:

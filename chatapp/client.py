@@ -65,6 +65,10 @@ class EngineLost(ChatappError):  # noqa: N818 - it is what happened
 class RequestFailed(ChatappError):  # noqa: N818 - it is what happened
     """The engine answered `Failed`: its sentence, and its ``kind``."""
 
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message, kind)
+        self.exit_code = {"usage": 2, "cancelled": 130}.get(kind, 1)
+
 
 class EngineClient(Protocol):
     """What the UI and the commands need of an engine; tests bring a fake one."""

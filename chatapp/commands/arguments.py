@@ -28,7 +28,6 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--kv-bits", type=_count, metavar="N", help="quantize the KV cache to N bits")
     group.add_argument("--adapter", metavar="FOLDER", help="LoRA adapter")
     group.add_argument("--draft", metavar="MODEL", help="model for speculative decoding, or “lookup”")
-    group.add_argument("--trust-remote-code", action="store_true", help="let the model's own Python code run")
 
 
 def load_request(arguments: argparse.Namespace, settings: Settings, request: int, model: str = "") -> Load:
@@ -42,7 +41,6 @@ def load_request(arguments: argparse.Namespace, settings: Settings, request: int
         kv_bits=_first(arguments.kv_bits, cache.kv_bits),
         adapter=arguments.adapter,
         draft=arguments.draft,
-        trust_remote_code=arguments.trust_remote_code,
     )
 
 

@@ -94,7 +94,7 @@ class Generation:
         """What every decoder takes. Made before anything is read, because the sampler checks its options here."""
         sampler = registry.create(self.sampling.sampler)
         tokenizer = self.loaded.tokenizer
-        facts = ModelFacts(self.loaded.vocab_size, tokenizer, tuple(tokenizer.eos_token_ids))
+        facts = ModelFacts(self.loaded.vocab_size or len(tokenizer), tokenizer, tuple(tokenizer.eos_token_ids))
         return {
             "model": self.loaded.model,
             "cache": self.cache,
