@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 import mlx.core as mx
 
+from chatapp.engine.attention import Probe
 from chatapp.engine.decode import step as steps
 from chatapp.engine.decode.step import Reading, Step
 from chatapp.engine.decode.text import Detokenizer, StopStrings, TokenTexts
@@ -111,6 +113,8 @@ class TokenGenerator(Generic[Config, State]):
         sampler, config: How tokens are drawn.
         seed: Of the generation; the same seed, config and ids give the same reply.
         limits: When it ends.
+        probe: Watches attention: for a sampler that wants scores, and for the records if ``attention`` is on.
+        attention: Report attention statistics in the records.
         reply: Ids of the same reply that were there before, when it is continued; they are the prompt's last ids.
         cancelled: Asked between two tokens.
         same: Makes the ranks of a distributed engine agree on drawn ids.
@@ -124,6 +128,8 @@ class TokenGenerator(Generic[Config, State]):
     config: Config
     seed: int
     limits: Limits = Limits()
+    probe: Probe | None = None
+    attention: bool = False
     reply: Sequence[int] = ()
     cancelled: Callable[[], bool] = lambda: False
     same: Callable[[mx.array], mx.array] = lambda ids: ids
@@ -162,10 +168,10 @@ class TokenGenerator(Generic[Config, State]):
         for reading in self._readings(prompt):
             if self._pauses(reading):
                 self._finish("paused")
-                self.outcome.pending = steps.record(reading, index, texts[reading.id], self.sampler.states, texts)
+                self.outcome.pending = self._record(reading, index, texts[reading.id], texts)
                 break
             piece = detokenizer.add(reading.id)
-            yield from stops.push(steps.record(reading, index, piece, self.sampler.states, texts))
+            yield from stops.push(self._record(reading, index, piece, texts))
             if stops.found:
                 self.outcome.cut = stops.cut
                 self._finish("stop")
@@ -222,11 +228,17 @@ class TokenGenerator(Generic[Config, State]):
 
     def _launch(self, ids: mx.array, history: mx.array, state: State) -> tuple[Step, State]:
         """Starts a step that reads ``ids``, shape ``(1, n)``, without waiting for it."""
-        logits = self.model(ids, cache=self.cache.layers)[:, -1, :]
-        step, state = steps.sample(logits, None, history, self.sampler, self.config, state, self.limits.alternatives)
-        step = step._replace(token=self.same(step.token))
+        with self.probe.watching() if self.probe else nullcontext():
+            logits = self.model(ids, cache=self.cache.layers)[:, -1, :]
+        scores = self.probe.scores() if self.probe and self.sampler.wants_scores(self.config) else None
+        summary = self.probe.summary() if self.probe and self.attention else None
+        step, state = steps.sample(logits, scores, history, self.sampler, self.config, state, self.limits.alternatives)
+        step = step._replace(token=self.same(step.token), attention=summary)
         mx.async_eval(step.arrays())
         return step, state
+
+    def _record(self, reading: Reading, index: int, text: str, texts: TokenTexts) -> Token:
+        return steps.record(reading, index, text, self.sampler.states, texts, self.cache.tokens)
 
     def _pauses(self, reading: Reading) -> bool:
         return self.limits.pause_above is not None and reading.entropy > self.limits.pause_above

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import mlx.core as mx
 
 from chatapp.engine import metrics
+from chatapp.engine.attention import Summary
 from chatapp.engine.decode.text import TokenTexts
 from chatapp.engine.samplers.base import AttentionScores, Doubt, EntropySampler
-from chatapp.tokens import Alternative, Attention, Token
+from chatapp.tokens import Alternative, Attended, Attention, Token
 
 Config = TypeVar("Config")
 State = TypeVar("State")
@@ -23,16 +25,29 @@ class Step(NamedTuple):
         doubt: Their numbers.
         top_ids: The likeliest tokens, likeliest first, shape ``(batch, alternatives)``.
         top_logprobs: Theirs under the raw distribution, in nats.
+        attention: Where the query that led to it looked; None where that was not asked for.
     """
 
     token: mx.array
     doubt: Doubt
     top_ids: mx.array
     top_logprobs: mx.array
+    attention: Summary | None = None
 
     def arrays(self) -> list[mx.array]:
         """All of them, for `mx.async_eval`: whoever waits for one has waited for all."""
-        return [self.token, *self.doubt, self.top_ids, self.top_logprobs]
+        return [self.token, *self.doubt, self.top_ids, self.top_logprobs, *(self.attention or ())]
+
+
+class AttentionReading(NamedTuple):
+    """One row of a `Summary` as plain numbers; ``top`` has positions and weights."""
+
+    entropy: float
+    varentropy: float
+    agreement: float
+    interaction: float
+    layers: list[float]
+    top: list[tuple[int, float]]
 
 
 class Reading(NamedTuple):
@@ -45,6 +60,7 @@ class Reading(NamedTuple):
     sampled_entropy: float
     state: int
     top: list[tuple[int, float]]
+    attention: AttentionReading | None = None
 
 
 def sample(
@@ -82,9 +98,10 @@ def read(step: Step) -> list[Reading]:
     columns: list[Any] = [array.tolist() for array in (step.token, *step.doubt[:5])]
     top_ids: Any = step.top_ids.tolist()
     top_logprobs: Any = step.top_logprobs.tolist()
+    attention = _read_attention(step.attention) if step.attention else [None] * len(top_ids)
     return [
-        Reading(*row, top=list(zip(ids, logprobs, strict=True)))
-        for *row, ids, logprobs in zip(*columns, top_ids, top_logprobs, strict=True)
+        Reading(*row, top=list(zip(ids, logprobs, strict=True)), attention=looked)
+        for *row, ids, logprobs, looked in zip(*columns, top_ids, top_logprobs, attention, strict=True)
     ]
 
 
@@ -94,9 +111,18 @@ def record(
     text: str,
     states: tuple[str, ...],
     texts: TokenTexts,
-    attention: Attention | None = None,
+    sequence: Sequence[int] = (),
 ) -> Token:
-    """The record of a token, as it is sent, shown and saved."""
+    """The record of a token, as it is sent, shown and saved.
+
+    Args:
+        reading: Its numbers.
+        index: Its place in the reply.
+        text: What it adds to the reply's text.
+        states: The sampler's.
+        texts: For alternatives and attended tokens.
+        sequence: The ids that attended positions refer to.
+    """
     return Token(
         index=index,
         id=reading.id,
@@ -107,7 +133,7 @@ def record(
         sampled_entropy=reading.sampled_entropy,
         state=states[reading.state],
         top=tuple(Alternative(token, texts[token], logprob) for token, logprob in reading.top),
-        attention=attention,
+        attention=_attention(reading.attention, texts, sequence) if reading.attention else None,
     )
 
 
@@ -116,3 +142,22 @@ def extend(history: mx.array, token: mx.array, length: int) -> mx.array:
     if length == 0:
         return history
     return mx.concatenate([history, token[:, None].astype(history.dtype)], axis=1)[:, -length:]
+
+
+def _read_attention(summary: Summary) -> list[AttentionReading]:
+    columns: list[Any] = [array.tolist() for array in summary]
+    return [
+        AttentionReading(*row, top=list(zip(positions, weights, strict=True)))
+        for *row, positions, weights in zip(*columns, strict=True)
+    ]
+
+
+def _attention(reading: AttentionReading, texts: TokenTexts, sequence: Sequence[int]) -> Attention:
+    return Attention(
+        entropy=reading.entropy,
+        varentropy=reading.varentropy,
+        agreement=reading.agreement,
+        interaction=reading.interaction,
+        layers=tuple(reading.layers),
+        top=tuple(Attended(place, texts[sequence[place]], weight) for place, weight in reading.top),
+    )

@@ -21,10 +21,13 @@ State = TypeVar("State")
 class AttentionScores(NamedTuple):
     """Attention of the last query over valid keys, as `chatapp.engine.attention` measures it; shapes ``(batch,)``.
 
+    Samplers see the last attention layer, whatever is reported for the screen: what is drawn must not depend on what
+    is shown.
+
     Attributes:
-        entropy: Mean over layers and heads of the attention's entropy, in nats.
-        varentropy: Mean over layers of the variance over heads of those entropies, in nats².
-        agreement: Mean absolute distance of the heads from their mean; grows with disagreement.
+        entropy: Mean over heads of the attention's entropy, in nats.
+        varentropy: Variance over heads of those entropies, in nats².
+        agreement: Mean distance of the heads from their mean, in [0, 1]; grows with disagreement.
         interaction: Mean absolute pre-softmax score.
     """
 
@@ -74,11 +77,9 @@ class EntropySampler(Protocol[Config, State]):
 
     Attributes:
         states: Names of what it can do; `Doubt.state` is an index into them. The empty name means plain sampling.
-        wants_scores: It uses attention scores where the model's family allows to measure them.
     """
 
     states: tuple[str, ...]
-    wants_scores: bool
 
     def configure(self, sampling: Sampling, model: ModelFacts) -> Config:
         """Checks the options of a request.
@@ -94,6 +95,10 @@ class EntropySampler(Protocol[Config, State]):
 
     def lookback(self, cfg: Config) -> int:
         """How many of the latest token ids it wants to see as ``history``."""
+        ...
+
+    def wants_scores(self, cfg: Config) -> bool:
+        """Whether it uses attention scores where the model's family allows to measure them."""
         ...
 
     def __call__(

@@ -51,7 +51,8 @@ def _load(point: EntryPoint) -> EntropySampler[Any, Any]:
         raise ChatappError(
             f"The sampler {point.name!r} ({point.value}) could not be loaded: {error}. Repair or remove its package."
         ) from error
-    missing = [part for part in ("states", "configure", "start", "lookback", "__call__") if not hasattr(sampler, part)]
+    parts = ("states", "configure", "start", "lookback", "wants_scores", "__call__")
+    missing = [part for part in parts if not hasattr(sampler, part)]
     if missing:
         raise ChatappError(
             f"The sampler {point.name!r} ({point.value}) lacks {', '.join(missing)}. Repair or remove its package."

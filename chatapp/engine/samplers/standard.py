@@ -88,7 +88,6 @@ class Standard:
     """The `EntropySampler` named ``standard``."""
 
     states: tuple[str, ...] = ("",)
-    wants_scores = False
 
     def configure(self, sampling: Sampling, model: ModelFacts) -> StandardConfig:
         """See `EntropySampler.configure`."""
@@ -102,6 +101,10 @@ class Standard:
     def lookback(self, cfg: StandardConfig) -> int:
         """See `EntropySampler.lookback`."""
         return cfg.penalties.lookback
+
+    def wants_scores(self, cfg: StandardConfig) -> bool:
+        """See `EntropySampler.wants_scores`."""
+        return False
 
     def __call__(
         self,
