@@ -148,12 +148,21 @@ class Ramps:
     underline: bool = False
 
     @classmethod
-    def of_variables(cls, variables: Mapping[str, str], *, dark: bool) -> Ramps:
-        """Reads the ramps that a theme put into its variables (``heat-…``, see docs/themes.md), or the defaults."""
-        defaults = DARK if dark else LIGHT
+    def of_variables(cls, variables: Mapping[str, str], *, dark: bool, name: str = "") -> Ramps:
+        """The ramps of a theme, or the named ones of `RAMPS`.
 
-        def colours(name: str) -> tuple[Color, ...]:
-            return tuple(parse_colours(variables.get(f"heat-{name}") or defaults[name]))
+        Args:
+            variables: The theme's variables (``heat-…``, see docs/themes.md).
+            dark: The theme is dark.
+            name: One of `RAMPS`; empty (or unknown) takes the theme's, and the defaults for what it leaves out.
+        """
+        defaults = RAMPS.get(name, RAMPS["orange-blue"])[0 if dark else 1]
+
+        named = name in RAMPS
+
+        def colours(measure: str) -> tuple[Color, ...]:
+            own = "" if named else variables.get(f"heat-{measure}", "")
+            return tuple(parse_colours(own or defaults[measure]))
 
         first, second, third = colours("both")[:3]
         background = _parse(variables.get("background", "")) or Color.parse("#101010" if dark else "#ffffff")
@@ -220,17 +229,33 @@ def _along(stops: Sequence[Color], position: float) -> Color:
 
 # Orange against blue stays apart for every kind of colour blindness; lightness rises (falls) along every ramp, so
 # that it also reads in grey. The tests measure both.
-DARK: Mapping[str, str] = {
+_DARK = {
     "entropy": "#3a2712 #6b4312 #a8660d #e08a12",
     "varentropy": "#12283f #134a77 #1b6fb3 #3d9be8",
     "surprisal": "#331a33 #5f2a5c #97407f #d8609f",
     "both": "#d07c10 #2272b8 #f0d4e4",
 }
-LIGHT: Mapping[str, str] = {
+_LIGHT = {
     "entropy": "#fbe9cf #f6cf94 #eeac4c #d98618",
     "varentropy": "#dcebfa #b3d4f3 #7db3e6 #4489c9",
     "surprisal": "#f9e0ee #efb9d8 #df88b8 #c4568f",
     "both": "#e8a040 #6aa5dd #7a4a80",
+}
+_VIRIDIS = "#31446b #21908d #5dc863 #fde725"
+_GREY_DARK = "#2a2a2a #505050 #808080 #b8b8b8"
+_GREY_LIGHT = "#ececec #d2d2d2 #b0b0b0 #888888"
+
+#: Ramps that a person can prefer to the theme's (``heat.ramp`` in config.toml): name → (on dark, on light).
+RAMPS: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
+    "orange-blue": (_DARK, _LIGHT),
+    "viridis": (
+        {**_DARK, "entropy": _VIRIDIS, "varentropy": _VIRIDIS, "surprisal": _VIRIDIS},
+        {**_LIGHT, "entropy": _VIRIDIS, "varentropy": _VIRIDIS, "surprisal": _VIRIDIS},
+    ),
+    "grey": (
+        {**_DARK, "entropy": _GREY_DARK, "varentropy": _GREY_DARK, "surprisal": _GREY_DARK},
+        {**_LIGHT, "entropy": _GREY_LIGHT, "varentropy": _GREY_LIGHT, "surprisal": _GREY_LIGHT},
+    ),
 }
 
 _WEAK, _MIDDLE = LEVELS // 3, 2 * LEVELS // 3

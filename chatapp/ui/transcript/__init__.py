@@ -7,7 +7,8 @@
     transcript.replace(message_id, view)                        the reply ended, was edited, or gave way to a sibling
     transcript.set_memory(Memory(live_from=(id, char), kept=frozenset({system_id})))      what the model still sees
 
-    transcript.heat = Heat.ENTROPY; .cycle_heat(); .unit = "bits"; .percentile = True; .refresh_scales(); .scales
+    transcript.heat = Heat.ENTROPY; .cycle_heat(); .unit = "bits"; .percentile = True; .ramp = "viridis"
+    transcript.refresh_scales(); .scales
 
     transcript.message_cursor -> id | None; .focused_entry; .focus_message(id)
     transcript.move_message(±1); .first_message(); .last_message()

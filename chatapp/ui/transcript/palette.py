@@ -47,11 +47,12 @@ class Palette:
         variables: The theme's variables (`App.theme_variables`).
         dark: The theme is dark.
         plain: The terminal shows no colours (NO_COLOR, monochrome) or 16 of them: the heat becomes underlines.
+        ramp: Name of ramps to use in place of the theme's (see `chatapp.ui.heat.RAMPS`).
     """
 
-    def __init__(self, variables: Mapping[str, str], *, dark: bool, plain: bool = False) -> None:
+    def __init__(self, variables: Mapping[str, str], *, dark: bool, plain: bool = False, ramp: str = "") -> None:
         self._variables = variables
-        self.ramps = Ramps.of_variables(variables, dark=dark)
+        self.ramps = Ramps.of_variables(variables, dark=dark, name=ramp)
         self.plain = plain or self.ramps.underline
         self.background = self._color("background", "#121212" if dark else "#ffffff")
         self.foreground = self._color("foreground", "#e0e0e0" if dark else "#202020")
@@ -117,7 +118,8 @@ class Palette:
     def accent(self, variable: str, *, bold: bool = False, strength: float = 1.0) -> Style:
         """Text in one of the theme's colours on the plain background."""
         color = self._faded(self._color(variable, "#808080"), strength)
-        return Style(color=color.rich_color, bgcolor=self.background.rich_color, bold=bold or None)
+        dim = (self._is_ansi and strength < 0.7) or None
+        return Style(color=color.rich_color, bgcolor=self.background.rich_color, bold=bold or None, dim=dim)
 
     def heated(self, style: Style, heat: Heat, first: int, second: int) -> Style:
         """A style with the heat of a level laid over it."""

@@ -19,6 +19,7 @@ from textual.timer import Timer
 from chatapp.tokens import Token
 from chatapp.ui.heat import Heat, Scales, Unit
 from chatapp.ui.transcript import walk
+from chatapp.ui.transcript.app_palette import palette_of
 from chatapp.ui.transcript.blocks import THINK, ThinkTags
 from chatapp.ui.transcript.document import Document, Entry
 from chatapp.ui.transcript.lines import Line
@@ -51,6 +52,7 @@ class Transcript(ScrollView, can_focus=True):
     heat: reactive[Heat] = reactive(Heat.OFF)
     unit: reactive[Unit] = reactive("nats")
     percentile: reactive[bool] = reactive(False)
+    ramp: reactive[str] = reactive("")
 
     @dataclass
     class MessageFocused(Message):
@@ -414,6 +416,10 @@ class Transcript(ScrollView, can_focus=True):
         self._restyle()
         self.post_message(self.ScalesChanged(self))
 
+    def watch_ramp(self) -> None:
+        self._palette = None
+        self._restyle()
+
     def watch_percentile(self) -> None:
         self._rescale()
 
@@ -436,8 +442,7 @@ class Transcript(ScrollView, can_focus=True):
     def palette(self) -> Palette:
         """Styles of the theme in force."""
         if self._palette is None:
-            plain = self.app.no_color or self.app.console.color_system in (None, "standard")
-            self._palette = Palette(self.app.theme_variables, dark=self.app.current_theme.dark, plain=plain)
+            self._palette = palette_of(self.app, self.ramp)
         return self._palette
 
     def _restyle(self) -> None:

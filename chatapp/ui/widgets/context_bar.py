@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rich.style import Style
 from rich.text import Text
 
-from chatapp.ui.widgets.palette import PaletteWidget
+from chatapp.ui.transcript.app_palette import PaletteWidget
 
 
 @dataclass(frozen=True, slots=True)

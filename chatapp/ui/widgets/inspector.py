@@ -11,8 +11,8 @@ from rich.text import Text
 from chatapp.text import visible
 from chatapp.tokens import Attention, Token
 from chatapp.ui.heat import Heat, Scales, Unit, shown, unit_name
+from chatapp.ui.transcript.app_palette import PaletteWidget
 from chatapp.ui.widgets.marks import fitted, marked
-from chatapp.ui.widgets.palette import PaletteWidget
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from chatapp.ui.heat import LEVELS, Heat, Scales, Unit, shown, unit_name
 from chatapp.ui.transcript import Transcript
-from chatapp.ui.widgets.palette import PaletteWidget
+from chatapp.ui.transcript.app_palette import PaletteWidget
 
 
 class Legend(PaletteWidget):

@@ -14,11 +14,11 @@ from textual.strip import Strip
 
 from chatapp.tokens import Token
 from chatapp.ui.heat import Heat, Scales, Unit
+from chatapp.ui.transcript.app_palette import palette_of
 from chatapp.ui.transcript.document import Document, Row
 from chatapp.ui.transcript.model import MessageView
 from chatapp.ui.transcript.palette import Palette
 from chatapp.ui.transcript.render import GUTTER, MARGIN, Scene, render
-from chatapp.ui.widgets.palette import palette_of
 
 #: Narrowest column in cells; where fewer columns fit than there are replies, those around the chosen one are shown.
 NARROWEST = 26

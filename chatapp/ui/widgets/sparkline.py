@@ -12,7 +12,7 @@ from textual.message import Message
 
 from chatapp.tokens import Token
 from chatapp.ui.heat import Heat, Scales, measure
-from chatapp.ui.widgets.palette import PaletteWidget
+from chatapp.ui.transcript.app_palette import PaletteWidget
 
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -66,11 +66,9 @@ class DoubtSparkline(PaletteWidget, can_focus=True):
         columns = self.columns(self.size.width)
         if not columns:
             return
-        here = next(
-            (i for i, tokens in enumerate(columns) if self._cursor is not None and self._cursor in tokens), None
-        )
-        to = 0 if here is None else max(0, min(len(columns) - 1, here + by))
-        self._go(columns[to])
+        at = self._cursor
+        here = None if at is None else next((i for i, tokens in enumerate(columns) if at in tokens), None)
+        self._go(columns[0 if here is None else max(0, min(len(columns) - 1, here + by))])
 
     def on_click(self, event: events.Click) -> None:
         columns = self.columns(self.size.width)
