@@ -16,10 +16,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
-
 from chatapp.errors import ChatappError, Interrupted
 from chatapp.models import store
+from chatapp.models.conversions import Conversion, write_conversion
 from chatapp.models.progress import Report, Step
 from chatapp.models.space import require_space
 
@@ -28,24 +27,8 @@ WeightType = Literal["float16", "float32"]
 #: Raised whenever conversions come out differently, so that old ones are made anew.
 RECIPE = 1
 
-_RECORD = "chatapp.json"
-
 #: Pre-tokenizers that gguf2mlx does not know, named as llama.cpp names them: digits one by one, then GPT-2's splitting.
 _DIGITS_THEN_GPT2 = ("smollm", "starcoder", "refact", "command-r")
-
-
-class Conversion(msgspec.Struct, frozen=True):
-    """What is noted beside a converted model.
-
-    Attributes:
-        source: The GGUF's path.
-        sha256: Its content.
-        note: What the person should know of the result; usually empty.
-    """
-
-    source: str
-    sha256: str
-    note: str = ""
 
 
 def best_weight_type() -> WeightType:
@@ -78,9 +61,8 @@ def convert_gguf(gguf: Path, digest: str, report: Report, weight_type: WeightTyp
             return target
         require_space(folder, _estimate(gguf, kind))
         note = _run(gguf, folder / "model", kind, report)
-        _private(folder / "model")
-        record = Conversion(source=str(gguf), sha256=digest, note=note)
-        (folder / "model" / _RECORD).write_bytes(msgspec.json.encode(record))
+        write_conversion(folder / "model", Conversion(source=str(gguf), sha256=digest, note=note))
+        _make_private(folder / "model")
         (folder / "model").replace(target)
     return target
 
@@ -88,14 +70,6 @@ def convert_gguf(gguf: Path, digest: str, report: Report, weight_type: WeightTyp
 def converted_path(digest: str, kind: WeightType) -> Path:
     """Where the conversion of a content is kept, made or not."""
     return store.converted_dir() / f"{digest[:32]}-{kind}-{RECIPE}"
-
-
-def read_conversion(folder: Path) -> Conversion | None:
-    """What was noted when a folder was converted; None for a folder that chatapp did not make."""
-    try:
-        return msgspec.json.decode((folder / _RECORD).read_bytes(), type=Conversion)
-    except (OSError, msgspec.DecodeError):
-        return None
 
 
 def _has_cuda() -> bool:
@@ -207,7 +181,7 @@ def _mend_tokenizer(folder: Path) -> bool:
     return True
 
 
-def _private(folder: Path) -> None:
+def _make_private(folder: Path) -> None:
     folder.chmod(0o700)
     for path in folder.iterdir():
         path.chmod(0o600)

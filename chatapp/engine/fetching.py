@@ -32,12 +32,13 @@ class Fetched(msgspec.Struct, frozen=True):
         return sum(path.stat().st_size for path in self.folder.iterdir() if path.is_file())
 
 
-def fetch(model: str | ModelSpec, report: Report = silent) -> Fetched:
+def fetch(model: str | ModelSpec, report: Report = silent, *, refresh: bool = False) -> Fetched:
     """Makes a model ready, from wherever it comes.
 
     Args:
         model: A registry name, a source, a folder, a .gguf file, ``owner/repo``, or a spec.
         report: Progress; raises Interrupted to stop.
+        refresh: Look for a newer revision of a hub model that is here already.
 
     Raises:
         UsageError: There is no such model.
@@ -48,7 +49,7 @@ def fetch(model: str | ModelSpec, report: Report = silent) -> Fetched:
     place = spec.place
     match place.kind:
         case "hf":
-            snapshot = hub.fetch_snapshot(place, report)
+            snapshot = hub.fetch_snapshot(place, report, refresh=refresh)
             return Fetched(spec, snapshot, snapshot.name)
         case "path":
             return Fetched(spec, _checked(Path(place.location)))

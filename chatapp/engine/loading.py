@@ -18,10 +18,10 @@ from mlx_lm.tokenizer_utils import TokenizerWrapper  # noqa: E402
 from mlx_lm.utils import load_adapters, load_model, load_tokenizer, maybe_set_recommended_wired_limit  # noqa: E402
 
 from chatapp.engine import precision  # noqa: E402
-from chatapp.engine.convert import read_conversion  # noqa: E402
 from chatapp.engine.fetching import Fetched, fetch  # noqa: E402
 from chatapp.errors import ChatappError, UsageError  # noqa: E402
 from chatapp.models import fit  # noqa: E402
+from chatapp.models.conversions import read_conversion  # noqa: E402
 from chatapp.models.families import check_config  # noqa: E402
 from chatapp.models.folder import check_files, elements_by_type, read_config  # noqa: E402
 from chatapp.models.progress import Report, Step, silent  # noqa: E402

@@ -65,6 +65,21 @@ def cached_snapshot(place: Source) -> Path | None:
     return folder
 
 
+def storage(place: Source) -> Path:
+    """The folder of a repository in the shared cache, with all its revisions; it need not exist."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    return Path(HF_HUB_CACHE) / f"models--{place.location.replace('/', '--')}"
+
+
+def cached_repositories() -> list[Source]:
+    """All model repositories of which something is in the shared cache."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    names = (path.name.split("--") for path in sorted(Path(HF_HUB_CACHE).glob("models--*--*")))
+    return [Source("hf", f"{owner}/{'--'.join(repo)}") for _, owner, *repo in names]
+
+
 def fetch_snapshot(place: Source, report: Report, *, refresh: bool = False) -> Path:
     """Downloads what is missing of a repository's revision.
 
@@ -141,19 +156,12 @@ def _refuse_unusable(place: Source, info: ModelInfo, files: list[RemoteFile]) ->
 
 
 def _download(place: Source, commit: str, files: list[RemoteFile], report: Report) -> None:
-    blobs = _blobs(place)
+    blobs = storage(place) / "blobs"
     missing = [file for file in files if file.blob and not (blobs / file.blob).exists()]
     if not missing:
         return
     require_space(blobs, sum(file.size for file in missing) - transfer.partial_bytes(blobs, missing))
     transfer.download(place.location, commit, missing, blobs, report)
-
-
-def _blobs(place: Source) -> Path:
-    from huggingface_hub.constants import HF_HUB_CACHE
-    from huggingface_hub.file_download import repo_folder_name
-
-    return Path(HF_HUB_CACHE) / repo_folder_name(repo_id=place.location, repo_type="model") / "blobs"
 
 
 def _explain(place: Source, error: Exception) -> ChatappError:

@@ -106,18 +106,19 @@ class _Handler(BaseHTTPRequestHandler):
             return self._fail(401, "")  # as the Hub answers for what does not exist
         if "/revision/" in path and path.rsplit("/", 1)[1] not in ("main", COMMIT):
             return self._fail(404, "RevisionNotFound")
-        entries = [
-            {
-                "rfilename": name, "path": name, "type": "file", "size": hub.claimed.get(name, len(content)), "blobId": hub.etag(name),
-                "oid": hub.etag(name),
-                **({"lfs": {"sha256": hub.etag(name), "oid": hub.etag(name), "size": len(content), "pointerSize": 130}}
-                   if len(content) >= LFS_FROM else {}),
-            }
-            for name, content in hub.files.items()
-        ]  # fmt: skip
+        entries = [self._entry(name) for name in hub.files]
         if "/tree/" in path:
             return self._json(entries)
         return self._json({"id": hub.repo, "modelId": hub.repo, "sha": COMMIT, "siblings": entries, "tags": []})
+
+    def _entry(self, name: str) -> dict[str, object]:
+        """A file as both the tree and the repository's description list it, with the key names of either."""
+        content, etag = self.hub.files[name], self.hub.etag(name)
+        entry = {"type": "file", "path": name, "rfilename": name, "oid": etag, "blobId": etag}
+        entry["size"] = self.hub.claimed.get(name, len(content))
+        if len(content) >= LFS_FROM:
+            entry["lfs"] = {"sha256": etag, "oid": etag, "size": len(content), "pointerSize": 130}
+        return entry
 
     def _resolve(self, name: str) -> None:
         hub = self.hub
