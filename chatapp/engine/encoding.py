@@ -25,11 +25,13 @@ class Piece:
 
     Attributes:
         role: Whose content it is; an assistant's may hold markers such as ``<think>`` as tokens.
+        ids: The ids that this text was sampled as; empty where it has to be tokenized.
     """
 
     text: str
     turn: int = -1
     role: Role | None = None
+    ids: tuple[int, ...] = ()
 
 
 @dataclass

@@ -1,8 +1,7 @@
 """Which characters of a rendered prompt are the template's and which are a message's.
 
-Rendered once with the messages and once with a placeholder word for each: if the messages put in the placeholders'
-places give the first text again, the split is right. A message that the template rewrites (drops its reasoning, say)
-is looked for on its own, by what the text before and after it leaves; one that cannot be found is template text.
+Rendered once with the messages and once with a placeholder word for each, the template's own text is the same in both;
+walking along it finds each message as the template shows it: as it is, trimmed, or rewritten (its reasoning dropped).
 """
 
 from __future__ import annotations
@@ -32,33 +31,38 @@ def lay_out(turns: Sequence[Turn], text: str, render: Render) -> list[Piece]:
         Pieces that spell ``text``. A turn's piece is its content as the template shows it.
     """
     words = _placeholders(turns)
-    contents = [turn.content for turn in turns]
-    present = [index for index, content in enumerate(contents) if content.strip()]
-    untouched = [index for index in present if not _REASONING.search(contents[index])]
+    present = [index for index, turn in enumerate(turns) if turn.content.strip()]
+    # A template may add text of its own around reasoning, which a placeholder does not bring about.
+    untouched = [index for index in present if not _REASONING.search(turns[index].content)]
     for chosen in (present, untouched):
-        marked = _mark(turns, words, chosen, render)
-        for shown in (contents, [content.strip() for content in contents]):
-            pieces = _fill(marked, shown)
-            if _spell(pieces) == text:
-                return pieces
-    return _one_by_one(turns, words, present, text, render)
+        pieces = _align(_mark(turns, words, chosen, render), turns, text)
+        if pieces is not None:
+            return pieces
+    return [Piece(text)]
 
 
-def _one_by_one(
-    turns: Sequence[Turn], words: Sequence[str], present: Iterable[int], text: str, render: Render
-) -> list[Piece]:
-    shown = [""] * len(turns)
-    found: list[int] = []
-    for index in present:
-        marked = _mark(turns, words, [index], render)
-        if [piece.turn for piece in marked if piece.turn >= 0] != [index]:
-            continue
-        before, after = (marked[0].text, marked[-1].text)
-        if text.startswith(before) and text.endswith(after) and len(before) + len(after) <= len(text):
-            shown[index] = text[len(before) : len(text) - len(after)]
-            found.append(index)
-    pieces = _fill(_mark(turns, words, found, render), shown)
-    return pieces if _spell(pieces) == text else [Piece(text)]
+def _align(marked: Sequence[Piece], turns: Sequence[Turn], text: str) -> list[Piece] | None:
+    """Walks along ``text`` by the template's own stretches; None if they are not the same in it."""
+    pieces: list[Piece] = []
+    position = 0
+    for piece, following in zip(marked, [*marked[1:], Piece("")], strict=True):
+        shown: str | None = piece.text if text.startswith(piece.text, position) else None
+        if piece.turn >= 0:
+            shown = _shown(text, position, turns[piece.turn].content, following.text)
+        if shown is None:
+            return None
+        pieces.append(Piece(shown, piece.turn, piece.role))
+        position += len(shown)
+    return [piece for piece in pieces if piece.text] if position == len(text) else None
+
+
+def _shown(text: str, position: int, content: str, following: str) -> str | None:
+    """What stands at ``position`` for a message, given the template's text that follows it."""
+    for same in (content, content.strip()):
+        if text.startswith(same + following, position):
+            return same
+    end = text.find(following, position) if following else -1
+    return text[position:end] if end >= 0 else None
 
 
 def _mark(turns: Sequence[Turn], words: Sequence[str], chosen: Iterable[int], render: Render) -> list[Piece]:
@@ -69,15 +73,6 @@ def _mark(turns: Sequence[Turn], words: Sequence[str], chosen: Iterable[int], re
         return [Piece(text)]
     parts = re.split(f"({'|'.join(map(re.escape, numbers))})", text)
     return [Piece(part, numbers[part], turns[numbers[part]].role) if part in numbers else Piece(part) for part in parts]
-
-
-def _fill(marked: Iterable[Piece], shown: Sequence[str]) -> list[Piece]:
-    filled = (piece if piece.turn < 0 else Piece(shown[piece.turn], piece.turn, piece.role) for piece in marked)
-    return [piece for piece in filled if piece.text]
-
-
-def _spell(pieces: Iterable[Piece]) -> str:
-    return "".join(piece.text for piece in pieces)
 
 
 def _placeholders(turns: Sequence[Turn]) -> list[str]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import bisect
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from typing import Any
 
 import jinja2
 
+from chatapp.engine.decode.text import decode, hidden_ids
 from chatapp.engine.encoding import Encoded, Encoder, Piece
 from chatapp.engine.layout import lay_out
 from chatapp.errors import ChatappError
@@ -27,6 +28,9 @@ from chatapp.text import visible
 PLAIN_STOPS = ("\nUser:",)
 
 Message = dict[str, str]
+
+#: What a decoder gives for bytes that are no whole code point; a reply that was cut there ends without them.
+_INCOMPLETE = "\ufffd"
 
 #: What a template's code may raise: it is a program by somebody else.
 _TEMPLATE_ERRORS = (jinja2.TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
@@ -56,6 +60,8 @@ class Template:
         self._tokenizer = tokenizer
         self._options = options or TemplateOptions()
         self._encoder = Encoder(tokenizer)
+        self._hidden = hidden_ids(tokenizer)
+        self._cached_fitting = lru_cache(4096)(self._fitting)
 
     @property
     def stops(self) -> tuple[str, ...]:
@@ -87,7 +93,7 @@ class Template:
         text, shape = self._text(closed, thinking)
         pieces = lay_out(closed, text, lambda contents: self._apply(shape(closed, contents), thinking))
         system = self._system_text(closed, pieces, thinking)
-        if continue_last and turns[-1].content:
+        if continue_last and (turns[-1].content or turns[-1].tokens):
             pieces.append(Piece(turns[-1].content, len(closed), "assistant"))
         return self._assemble(turns, pieces, len(system))
 
@@ -158,27 +164,51 @@ class Template:
         ids: list[int] = []
         spans = [(0, 0)] * len(turns)
         system_end = 0
-        for sampled, run in itertools.groupby(pieces, key=lambda piece: _sampled(piece, turns)):
-            if sampled is not None:
-                spans[sampled] = (len(ids), len(ids) + len(turns[sampled].tokens))
-                ids += turns[sampled].tokens
-                continue
+        for sampled, run in itertools.groupby(self._spliced(pieces, turns), key=lambda piece: piece.ids != ()):
             run = list(run)
+            begin = len(ids)
+            if sampled:
+                for piece in run:
+                    spans[piece.turn] = (len(ids), len(ids) + len(piece.ids))
+                    ids += piece.ids
+                continue
             encoded = self._encoder.encode(run, first=not ids)
-            for turn, span in _spans(run, encoded):
-                spans[turn] = (len(ids) + span[0], len(ids) + span[1])
+            for turn, (first, end) in _spans(run, encoded):
+                # The rest of a reply whose first part was spliced in begins where that part does.
+                spliced = spans[turn][1] == begin > 0
+                spans[turn] = (spans[turn][0] if spliced else begin + first, begin + end)
             if not ids:
                 system_end = sum(end <= system_length for _, end in encoded.offsets)
             ids += encoded.ids
         return Rendered(ids, tuple(spans), system_end)
 
+    def _spliced(self, pieces: Iterable[Piece], turns: Sequence[Turn]) -> Iterator[Piece]:
+        """The pieces, sampled ids put in where the template shows a reply as it is but for spaces around it."""
+        for piece in pieces:
+            turn = turns[piece.turn] if piece.turn >= 0 else None
+            if turn is None or not turn.tokens or piece.text not in (turn.content, turn.content.strip()):
+                yield piece
+                continue
+            count, text = self._cached_fitting(turn)
+            if count:
+                yield replace(piece, ids=turn.tokens[:count])
+            rest = turn.content[len(text) :] if count else piece.text
+            if rest:
+                yield replace(piece, text=rest)
 
-def _sampled(piece: Piece, turns: Sequence[Turn]) -> int | None:
-    """The turn whose sampled ids stand for this piece: the template shows the reply as it is, but for spaces around."""
-    if piece.turn < 0 or not turns[piece.turn].tokens:
-        return None
-    content = turns[piece.turn].content
-    return piece.turn if piece.text in (content, content.strip()) else None
+    def _fitting(self, turn: Turn) -> tuple[int, str]:
+        """How many of a reply's ids its text agrees with, and what they spell.
+
+        All but the last, where a stop string cut that one; none where somebody changed the text.
+        """
+        for count in (len(turn.tokens), len(turn.tokens) - 1):
+            shown = [token for token in turn.tokens[:count] if token not in self._hidden]
+            text = decode(self._tokenizer, shown) if shown else ""
+            if text.rstrip(_INCOMPLETE) == turn.content.rstrip(_INCOMPLETE):
+                return count, turn.content
+            if count < len(turn.tokens) and turn.content.startswith(text):
+                return count, text
+        return 0, ""
 
 
 def _spans(run: Sequence[Piece], encoded: Encoded) -> Iterator[tuple[int, tuple[int, int]]]:

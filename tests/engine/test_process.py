@@ -253,10 +253,14 @@ async def test_a_saved_cache_is_read_by_the_next_engine(tiny_model: Path, tmp_pa
 
 async def test_a_killed_engine_is_reported_and_another_one_starts(engine: Engine, tiny_model: Path):
     endless = Sampling(temperature=1.0, seed=1, max_tokens=50_000, logit_bias={2: -100.0})
-    with pytest.raises(EngineLost, match="killed"):
+
+    async def kill_it_while_it_decodes() -> None:
         async for event in engine.request(Generate(engine.next_request(), "c", (Turn("user", "Hi"),), endless)):
             if isinstance(event, Tokens):
                 os.kill(engine.pid, signal.SIGKILL)
+
+    with pytest.raises(EngineLost, match="killed"):
+        await kill_it_while_it_decodes()
     assert not engine.alive
     with pytest.raises(EngineLost):
         await engine.ask(Leave(engine.next_request(), "c"))
