@@ -156,7 +156,8 @@ class Probe:
         sinks: mx.array | None = None,
     ) -> mx.array:
         """Stands in for `mlx_lm.models.base.scaled_dot_product_attention`, with its signature."""
-        self._calls.append((queries, keys, cache, scale, mask, sinks))
+        # A new array object: mlx-lm's quantized attention scales the queries it is given in place.
+        self._calls.append((queries[...], keys, cache, scale, mask, sinks))
         return base.scaled_dot_product_attention(queries, keys, values, cache, scale, mask, sinks)
 
 
