@@ -6,6 +6,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
+from chatapp.engine.attention import Probe
 from chatapp.engine.cache.session import CacheLimits, SessionCache
 from chatapp.engine.decode.candidates import CandidateGenerator
 from chatapp.engine.decode.generator import Limits, TokenGenerator
@@ -89,7 +90,7 @@ def test_replies_end_on_their_own_as_single_runs_do(family: str, capacity: int, 
     assert len(ends) > 1, "the replies should not all be equally long"
 
 
-@pytest.mark.parametrize("chosen", range(len(SEEDS)))
+@pytest.mark.parametrize("chosen", [0, 1])
 @pytest.mark.parametrize("capacity", [16, 200], ids=["rotated", "roomy"])
 @pytest.mark.parametrize("family", tiny.FAMILIES)
 def test_the_chosen_cache_goes_on_as_a_cold_one(family: str, capacity: int, chosen: int) -> None:
@@ -122,6 +123,28 @@ def test_the_chosen_cache_goes_on_as_a_cold_one(family: str, capacity: int, chos
     got = list(follow_up.generate(prompt))
     assert [token.id for token in got] == [token.id for token in expected]
     np.testing.assert_allclose(_numbers(got), _numbers(expected), atol=1e-4)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt_oss"])
+def test_attention_of_each_reply_is_that_of_its_seed_alone(family: str) -> None:
+    """Also after a reply has left the batch."""
+    model, sampling = tiny.make(family), Sampling(temperature=1.0)
+    middle, _ = _single(model, sampling, 16, SEEDS[1], Limits(max_tokens=20))
+    limits = Limits(max_tokens=12, stop_ids=frozenset({middle[4].id}))
+    watched = {"probe": Probe(model), "attention": True, "limits": limits}
+    together = CandidateGenerator(**_parts(model, sampling, 16), seeds=SEEDS, **watched)
+    replies: list[list[Token]] = [[] for _ in SEEDS]
+    for row, token in together.generate(PROMPT):
+        replies[row].append(token)
+    for seed, reply in zip(SEEDS, replies, strict=True):
+        alone = list(TokenGenerator(**_parts(model, sampling, 16), seed=seed, **watched).generate(PROMPT))
+        for token, expected in zip(reply, alone, strict=True):
+            assert token.attention is not None
+            assert expected.attention is not None
+            assert token.attention.layers == pytest.approx(expected.attention.layers, abs=1e-4)
+            assert token.attention.interaction == pytest.approx(expected.attention.interaction, abs=1e-4)
+            seen, wanted = token.attention.top[0], expected.attention.top[0]
+            assert (seen.position, seen.text) == (wanted.position, wanted.text)
 
 
 def test_a_cancelled_batch_leaves_every_reply_to_choose() -> None:

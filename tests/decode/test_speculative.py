@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from chatapp.engine.attention import Probe
 from chatapp.engine.cache.session import CacheLimits, SessionCache
 from chatapp.engine.decode.generator import Limits, TokenGenerator
 from chatapp.engine.decode.lookup import LookupDrafter
@@ -147,6 +148,16 @@ def test_a_rewound_conversation_goes_on_speculating(family: str) -> None:
     again = SpeculativeGenerator(**parts, limits=LONG, drafter=prophet)
     _same(list(again.generate(edited)), expected)
     assert len(first) == 30
+
+
+def test_where_attention_is_watched_nothing_is_guessed() -> None:
+    model = tiny.make("llama")
+    watched = {"probe": Probe(model), "attention": True, "limits": LONG}
+    generator = SpeculativeGenerator(**_parts(model, GREEDY, 200), drafter=LookupDrafter(), **watched)
+    got = list(generator.generate(PROMPT))
+    assert got == list(TokenGenerator(**_parts(model, GREEDY, 200), **watched).generate(PROMPT))
+    assert got[0].attention is not None
+    assert generator.drafted == 0
 
 
 def test_lookup_finds_the_latest_continuation() -> None:

@@ -48,9 +48,9 @@ SMALL: dict[str, Any] = {
     "swa_num_attention_heads": 4,
     "swa_num_key_value_heads": 2,
     "query_pre_attn_scalar": 16,
-    "index_n_heads": 2,
-    # More than the tests' sequences: a sparse indexer keeps every token, so that one mask describes the model.
-    "index_topk": 256,
+    # As in the real models, so many that no two scores are equal: a tie would be broken by the order of columns.
+    "index_n_heads": 32,
+    "index_topk": 12,
     # positions
     **dict.fromkeys(("max_position_embeddings", "n_positions", "n_ctx", "model_max_length", "block_size"), 512),
     **dict.fromkeys(("rope_theta", "rotary_emb_base", "swa_rope_theta", "rope_local_base_freq"), 10000.0),
@@ -144,7 +144,7 @@ FAMILY: dict[str, dict[str, Any]] = {
         "scoring_func": "sigmoid",
     },
     "minicpm3": {"rope_scaling": {"type": "longrope", "original_max_position_embeddings": 64}},
-    "minimax_m3_vl": {"moe_layer_freq": [0, 1] * (LAYERS // 2), "index_block_size": 4, "index_topk_blocks": 64},
+    "minimax_m3_vl": {"moe_layer_freq": [0, 1] * (LAYERS // 2), "index_block_size": 4, "index_topk_blocks": 3},
     "ministral3": {"rope_parameters": _LLAMA4_YARN, **_HYBRID_WINDOW},
     "mistral4": {"rope_parameters": _LLAMA4_YARN},
     "muse_spark": {

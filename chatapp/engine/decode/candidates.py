@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import mlx.core as mx
 
+from chatapp.engine.attention import Probe, Summary
 from chatapp.engine.cache import layers as kv
 from chatapp.engine.decode import step as steps
 from chatapp.engine.decode.generator import DecodeCache, Limits, Outcome
 from chatapp.engine.decode.step import Reading, Step
 from chatapp.engine.decode.text import Detokenizer, StopStrings, TokenTexts
-from chatapp.engine.samplers.base import EntropySampler
+from chatapp.engine.samplers.base import AttentionScores, EntropySampler
 from chatapp.tokens import Finish, Token
 
 Config = TypeVar("Config")
@@ -48,6 +50,7 @@ class CandidateGenerator(Generic[Config, State]):
         sampler, config: How tokens are drawn.
         seeds: One for each reply.
         limits: When each reply ends.
+        probe, attention: As for `TokenGenerator`.
         reply: Ids of the same reply that were there before, when it is continued; they are the prompt's last ids.
         cancelled: Asked between two steps; ends all replies.
         same: Makes the ranks of a distributed engine agree on drawn ids.
@@ -60,6 +63,8 @@ class CandidateGenerator(Generic[Config, State]):
     config: Config
     seeds: tuple[int, ...]
     limits: Limits = field(default_factory=Limits)
+    probe: Probe | None = None
+    attention: bool = False
     reply: Sequence[int] = ()
     cancelled: Callable[[], bool] = lambda: False
     same: Callable[[mx.array], mx.array] = lambda ids: ids
@@ -126,6 +131,8 @@ class CandidateGenerator(Generic[Config, State]):
             for outcome in self.outcomes:
                 outcome.finish = "length"
             return
+        for candidate in self._candidates:
+            candidate.prompt = prompt
         batch = _Batch(self, prompt)
         current = batch.first(prompt)
         count = 0
@@ -171,6 +178,7 @@ class _Candidate:
     """One reply: its text, its end, and afterwards its cache.
 
     Attributes:
+        prompt: What it replies to.
         read: Ids behind the prompt that the model has read.
         layers: After its end, the cache over the prompt and ``read``.
     """
@@ -182,6 +190,7 @@ class _Candidate:
     stops: StopStrings
     index: int
     outcome: Outcome = field(default_factory=Outcome)
+    prompt: Sequence[int] = ()
     read: list[int] = field(default_factory=list[int])
     layers: list[Any] | None = None
     ended: bool = False
@@ -217,7 +226,8 @@ class _Candidate:
         return records + self._end("length") if last else records
 
     def _record(self, reading: Reading, text: str) -> Token:
-        return steps.record(reading, self.index, text, self.states, self.texts)
+        sequence = [*self.prompt, *self.read] if reading.attention else ()
+        return steps.record(reading, self.index, text, self.states, self.texts, sequence)
 
     def _end(self, finish: Finish) -> list[Token]:
         self.ended = True
@@ -246,23 +256,21 @@ class _Batch(Generic[Config, State]):
 
     def first(self, prompt: Sequence[int]) -> Step:
         """Reads the rest of the prompt once, multiplies its cache and starts the first draw of each reply."""
-        owner, count = self._owner, len(self.live)
+        owner = self._owner
         rest = prompt[len(owner.cache.tokens) :]
-        logits = owner.model(mx.array(list(rest), mx.uint32)[None], cache=owner.cache.layers)[:, -1, :]
+        look = self._run(mx.array(list(rest), mx.uint32)[None], owner.cache.layers)
         owner.cache.read(rest)
-        self._layers = kv.expand(owner.cache.layers, count)
-        return self._draw(mx.broadcast_to(logits, (count, logits.shape[-1])))
+        self._layers = kv.expand(owner.cache.layers, len(self.live))
+        return self._draw(look.rows([0] * len(self.live)))
 
     def feed(self, token: mx.array) -> Step:
         """Feeds each growing reply its drawn token, shape ``(replies,)``, and starts the next draw."""
         self._history = steps.extend(self._history, token, self._lookback)
-        every = len(self.live) == len(token)
-        ids = token if every else token[mx.array(self.live)]
-        logits = self._owner.model(ids[:, None], cache=self._layers)[:, -1, :]
-        if not every:
-            places = [self.live.index(row) if row in self.live else 0 for row in range(len(token))]
-            logits = logits[mx.array(places)]
-        return self._draw(logits)
+        if len(self.live) == len(token):
+            return self._draw(self._run(token[:, None], self._layers))
+        look = self._run(token[mx.array(self.live)][:, None], self._layers)
+        places = [self.live.index(row) if row in self.live else 0 for row in range(len(token))]
+        return self._draw(look.rows(places))
 
     def cache_of(self, row: int) -> list[Any]:
         """The cache of one growing reply."""
@@ -275,11 +283,40 @@ class _Batch(Generic[Config, State]):
             self._layers = kv.select(self._layers, [self.live.index(row) for row in left])
         self.live = left
 
-    def _draw(self, logits: mx.array) -> Step:
+    def _run(self, ids: mx.array, layers: list[Any]) -> _Look:
+        """Has the model read ids, shape ``(rows, n)``."""
+        owner = self._owner
+        probe = owner.probe
+        with probe.watching() if probe else nullcontext():
+            logits = owner.model(ids, cache=layers)[:, -1, :]
+        return _Look(
+            logits,
+            probe.scores() if probe and owner.sampler.wants_scores(owner.config) else None,
+            probe.summary() if probe and owner.attention else None,
+        )
+
+    def _draw(self, look: _Look) -> Step:
         owner = self._owner
         step, self._state = steps.sample(
-            logits, None, self._history, owner.sampler, owner.config, self._state, owner.limits.alternatives
+            look.logits, look.scores, self._history, owner.sampler, owner.config, self._state, owner.limits.alternatives
         )
-        step = step._replace(token=owner.same(step.token))
+        step = step._replace(token=owner.same(step.token), attention=look.attention)
         mx.async_eval(step.arrays())
         return step
+
+
+class _Look(NamedTuple):
+    """What one model call says for each row."""
+
+    logits: mx.array
+    scores: AttentionScores | None
+    attention: Summary | None
+
+    def rows(self, places: Sequence[int]) -> _Look:
+        """A row for each of ``places``."""
+        index = mx.array(list(places))
+        return _Look(
+            self.logits[index],
+            AttentionScores(*(values[index] for values in self.scores)) if self.scores else None,
+            Summary(*(values[index] for values in self.attention)) if self.attention else None,
+        )

@@ -111,7 +111,7 @@ class SpeculativeGenerator(TokenGenerator[Config, State]):
     tokens of the reply where it could not go back; its record says what it holds, as ever.
 
     Attributes:
-        drafter: Guesses.
+        drafter: Guesses. It is not asked where attention is watched, because a probe sees just the last of the places.
         length: How much is guessed.
         drafted, accepted: Tokens guessed, and how many of them were right.
     """
@@ -123,6 +123,9 @@ class SpeculativeGenerator(TokenGenerator[Config, State]):
     accepted: int = 0
 
     def _readings(self, prompt: Sequence[int]) -> Iterator[Reading]:
+        if self.attention or self.sampler.wants_scores(self.config):
+            yield from super()._readings(prompt)
+            return
         limit = self.limits.max_tokens
         if limit is not None and limit <= 0:
             self._finish("length")
