@@ -240,3 +240,8 @@ def now() -> str:
 def storable(text: str) -> str:
     """Replaces lone surrogates, which UTF-8 cannot hold, by U+FFFD."""
     return _SURROGATE.sub("\ufffd", text)
+
+
+def with_parent(message: Message, parent: str | None) -> Message:
+    """The same message after another one."""
+    return message if message.parent == parent else msgspec.structs.replace(message, parent=parent)

@@ -67,8 +67,8 @@ class ConversationSession:
 
     @property
     def id(self) -> str:
-        """The conversation's id."""
-        return self.conversation.id
+        """Names the conversation in its store: the file's name without its ending."""
+        return self.path.name.removesuffix(".jsonl")
 
     @property
     def path(self) -> Path:
@@ -353,16 +353,26 @@ class ConversationSession:
         self._first_line = first
         self.conversation.apply(first)
 
-    def take_over(self, source: ConversationSession, path: Sequence[Message]) -> None:
-        """For the store: begins with messages of another conversation, records included."""
-        copies: list[Message] = []
-        for message in path:
-            parent = copies[-1].id if copies else None
-            copies.append(msgspec.structs.replace(message, parent=parent, edits=None, in_place=False))
-            if tokens := source.tokens(message.id):
-                self._records.append(message.id, tokens)
-        title = [events.Title(source.conversation.title)] if source.conversation.title else []
-        self._write(*copies, *title, sync=True)
+    def fill(
+        self, messages: Sequence[Message], head: str | None, title: str, tokens: Mapping[str, Sequence[Token]]
+    ) -> None:
+        """For the store: begins with given messages, parents first, in one go.
+
+        Args:
+            messages: With ids of their own.
+            head: The leaf to show; None for the last message.
+            title: Empty: the beginning of the first message of the person.
+            tokens: Records by message id.
+        """
+        for id, found in tokens.items():
+            if found:
+                self._records.append(id, found)
+        first = next((m.content for m in messages if m.role == "user"), "")
+        lines: list[events.KnownEvent] = [*messages, *_title(title or _shortened(first))]
+        shown = head or (messages[-1].id if messages else None)
+        if fold(lines).head != shown:
+            lines.append(events.Head(shown))
+        self._write(*lines, sync=True)
 
     def recover(self, reading: Reading) -> None:
         """For the store: makes replies that were cut off by the end of the process into messages."""
@@ -396,11 +406,8 @@ class ConversationSession:
         return [] if message.parent == self.conversation.head else [events.Head(message.id)]
 
     def _first_title(self, role: str, content: str) -> list[events.KnownEvent]:
-        if role != "user" or self.conversation.title or self.conversation.messages:
-            return []
-        title = " ".join(content.split())
-        short = title if len(title) <= TITLE_LENGTH else title[: TITLE_LENGTH - 1].rstrip() + "…"
-        return [events.Title(events.storable(short))] if short else []
+        is_first = role == "user" and not self.conversation.title and not self.conversation.messages
+        return _title(_shortened(content)) if is_first else []
 
     def _parent(self, parent: str | None) -> str | None:
         if parent is None:
@@ -433,3 +440,13 @@ class ConversationSession:
     def _must_know(self, id: str) -> None:
         if id not in self.conversation.messages:
             raise UsageError(f"There is no message {id!r} in this conversation.")
+
+
+def _title(title: str) -> list[events.KnownEvent]:
+    title = events.storable(" ".join(title.split()))
+    return [events.Title(title)] if title else []
+
+
+def _shortened(text: str) -> str:
+    line = " ".join(text[: 4 * TITLE_LENGTH].split())
+    return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1].rstrip() + "…"

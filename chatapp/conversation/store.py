@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,7 +23,11 @@ from chatapp.conversation.session import ConversationSession
 from chatapp.conversation.tree import Conversation, fold
 from chatapp.errors import ChatappError, UsageError
 
+if TYPE_CHECKING:
+    from chatapp.conversation.exchange.transcript import Transcript
+
 SUFFIX = ".jsonl"
+_PLAIN = re.compile(r"[0-9A-Za-z_-]{1,64}")
 TRASH = "trash"
 
 
@@ -78,8 +84,8 @@ class Store:
         if reading.newer and reason is None:
             reason = f"{path.name} was written by a later version of chatapp."
         conversation = fold(reading.events)
-        conversation.id = conversation.id or path.stem
-        token_records = Records(self._records_path(path, conversation.id), files=self._files, writable=reason is None)
+        token_path = self._records_path(path, conversation.id)
+        token_records = Records(token_path, files=self._files, writable=reason is None)
         token_records.load()
         session = ConversationSession(self, conversation, journal, token_records, lock, read_only=reason)
         session.recover(reading)
@@ -97,13 +103,26 @@ class Store:
         session.begin_file(first)
         return session
 
+    def add(self, transcript: Transcript) -> ConversationSession:
+        """A new conversation with imported messages."""
+        created = transcript.created or events.now()
+        session = self._made(
+            events.Opened(events.SCHEMA, self._new_id(), created, transcript.model, events.storable(transcript.system))
+        )
+        session.fill(transcript.messages, transcript.head, transcript.title, transcript.tokens)
+        return session
+
     def branch(self, session: ConversationSession, id: str | None = None) -> ConversationSession:
         """A new conversation with the shown branch up to a message (None: all of it), token records included."""
         source = session.conversation
         copy = self._made(
-            events.Opened(events.SCHEMA, self._new_id(), events.now(), source.model, source.system, source.id)
+            events.Opened(events.SCHEMA, self._new_id(), events.now(), source.model, source.system, session.id)
         )
-        copy.take_over(session, source.path(id))
+        copies: list[events.Message] = []
+        for message in source.path(id):
+            parent = copies[-1].id if copies else None
+            copies.append(msgspec.structs.replace(message, parent=parent, edits=None, in_place=False))
+        copy.fill(copies, None, source.title, {message.id: session.tokens(message.id) for message in copies})
         return copy
 
     def fork(self, session: ConversationSession) -> ConversationSession:
@@ -114,12 +133,12 @@ class Store:
         """
         id = self._new_id()
         path, source = session.path, session.conversation
-        first = events.Opened(events.SCHEMA, id, events.now(), source.model, "", source.id)
+        first = events.Opened(events.SCHEMA, id, events.now(), source.model, "", session.id)
         try:
             lines = path.read_bytes().split(b"\n")
             found = _opening(lines[0])
             if found is not None:
-                first = msgspec.structs.replace(found, id=id, forked_from=source.id)
+                first = msgspec.structs.replace(found, id=id, forked_from=session.id)
             body = lines[1:] if found is not None else lines
             token_path = self._records_path(path, source.id)
             if token_path.exists():
@@ -254,10 +273,12 @@ class Store:
             lock.release()
 
     def _records_path(self, path: Path, id: str) -> Path:
-        """Beside the file by its own name, or by the conversation's id if somebody renamed the file."""
+        """Beside the file by its own name, or by the id inside it if somebody renamed the file."""
         own = path.with_suffix(records.SUFFIX)
+        if own.exists() or not _PLAIN.fullmatch(id):  # an id inside a file is data: it must not lead anywhere
+            return own
         other = path.with_name(id + records.SUFFIX)
-        return other if not own.exists() and other.exists() else own
+        return other if other.exists() else own
 
     def _new_id(self) -> str:
         while self.path_of(id := secrets.token_hex(5)).exists():

@@ -99,6 +99,17 @@ class Conversation:
         """
         return [message for message in self._chain(to or self.view.head) if message.id not in self.view.hidden]
 
+    def before(self, id: str) -> str | None:
+        """The message that stands before one in the branches through it: its parent's shown version, if not deleted."""
+        parent = self.messages[id].parent
+        while parent is not None:
+            slot = self._slots[parent]
+            shown = self.view.versions.get(slot, slot)
+            if shown not in self.view.hidden:
+                return shown
+            parent = self.messages[shown].parent
+        return None
+
     def origin(self, id: str) -> list[Message]:
         """The messages that a message was really written after: its stored parents, not today's versions of them."""
         chain: list[Message] = []

@@ -1,7 +1,7 @@
 """Run as a program by test_kill.py: forks a writer for each line on stdin, which writes until it is killed.
 
-A line is ``folder id ack-file``. The writer's pid is printed, and "dead" once it has ended. What a writer was told to be
-on disk it notes in the ack file: ``M <message id>`` or ``P <message id> <length of the text so far>``.
+A line is ``folder id ack-file``. The writer's pid is printed, and "dead" once it has ended. What a writer was told to
+be on disk it notes in the ack file: ``M <message id>`` or ``P <message id> <length of the text so far>``.
 """
 
 from __future__ import annotations

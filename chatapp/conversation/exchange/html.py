@@ -1,0 +1,140 @@
+"""One HTML page that stands alone: no script, nothing fetched, heat as colours, each token's numbers on hover."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from html import escape
+
+from chatapp.conversation.events import Message
+from chatapp.conversation.exchange.transcript import Transcript, children
+from chatapp.conversation.records import TYPED
+from chatapp.text import visible
+from chatapp.tokens import Token
+
+#: Steps of each scale.
+STEPS = 10
+
+#: Entropy, in nats, and varentropy, in nats², at which the scales end.
+ENTROPY_TOP, VARENTROPY_TOP = 4.0, 8.0
+
+_NAMES = {"system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
+
+_STYLE = """
+:root { color-scheme: light dark; --ground: #fff; --ink: #1b1b1f; --soft: #6b6b76; --line: #dddde3; --heat: 255 120 0; }
+@media (prefers-color-scheme: dark) {
+  :root { --ground: #16161a; --ink: #e8e8ee; --soft: #9a9aa6; --line: #33333b; --heat: 255 140 40; }
+}
+body { background: var(--ground); color: var(--ink); font: 16px/1.55 system-ui, sans-serif; max-width: 46rem;
+  margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: .85rem; color: var(--soft); font-weight: 600; margin: 1.6rem 0 .3rem; }
+.text { white-space: pre-wrap; overflow-wrap: anywhere; }
+details { border-left: 3px solid var(--line); padding-left: .8rem; margin: .6rem 0; }
+summary, .legend, footer { color: var(--soft); font-size: .85rem; }
+.t { border-bottom: 2px solid transparent; }
+"""
+
+
+def write(transcript: Transcript, *, tree: bool) -> str:
+    """The shown branch; as a tree, the other alternatives are folded away beside it."""
+    title = _text(transcript.title or "Conversation")
+    body = [f"<h1>{title}</h1>", _legend() if transcript.tokens else ""]
+    if transcript.system:
+        body.append(_message("System", _text(transcript.system)))
+    below = children(transcript.messages)
+    for message in transcript.path():
+        body.append(_section(transcript, message))
+        if tree:
+            body += [_folded(transcript, m, below) for m in below[message.parent] if m.id != message.id]
+    return (
+        '<!DOCTYPE html>\n<html lang="und">\n<head>\n<meta charset="utf-8">\n'
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f"<title>{title}</title>\n<style>{_STYLE}{_scales()}</style>\n</head>\n<body>\n"
+        + "\n".join(part for part in body if part)
+        + "\n</body>\n</html>\n"
+    )
+
+
+def _folded(transcript: Transcript, message: Message, below: Mapping[str | None, list[Message]]) -> str:
+    """An alternative with everything below it; written without recursion, since a chain may be long."""
+    parts: list[str] = []
+    waiting: list[Message | str] = [message]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            parts.append(item)
+            continue
+        if item is message or len(below[item.parent]) > 1:
+            parts.append(f"\n<details><summary>Alternative: {_text(_first_line(item))}</summary>")
+            waiting.append("</details>")
+        parts.append(_section(transcript, item))
+        waiting += reversed(below.get(item.id, []))
+    return "".join(parts)
+
+
+def _first_line(message: Message) -> str:
+    line = " ".join(message.content.split())
+    return line if len(line) <= 60 else line[:59] + "…"
+
+
+def _section(transcript: Transcript, message: Message) -> str:
+    tokens = transcript.tokens.get(message.id)
+    name = _NAMES.get(message.role, message.role)
+    heading = " · ".join(part for part in (name, message.model, message.created[:16].replace("T", " ")) if part)
+    return _message(heading, _heated(tokens) if tokens else _text(message.content))
+
+
+def _message(heading: str, inner: str) -> str:
+    return f'<section><h2>{_text(heading)}</h2><div class="text">{inner}</div></section>'
+
+
+def _heated(tokens: Sequence[Token]) -> str:
+    return "".join(_span(token) for token in tokens if token.text)
+
+
+def _span(token: Token) -> str:
+    if token.id == TYPED:
+        return _text(token.text)
+    entropy = _step(token.entropy, ENTROPY_TOP)
+    varentropy = _step(token.varentropy, VARENTROPY_TOP)
+    return f'<span class="t e{entropy} v{varentropy}" title="{_text(_details(token))}">{_text(token.text)}</span>'
+
+
+def _details(token: Token) -> str:
+    lines = [
+        f"entropy {token.entropy:.3f} nats",
+        f"varentropy {token.varentropy:.3f} nats²",
+        f"surprisal {token.surprisal:.3f} nats (p = {math.exp(-token.surprisal):.1%})",
+    ]
+    if token.state:
+        lines.append(f"state {token.state}")
+    lines += [f"{math.exp(a.logprob):6.1%}  {a.text!r}" for a in token.top]
+    return "\n".join(lines)
+
+
+def _step(value: float, top: float) -> int:
+    """The class of a value; the square root spreads the small ones, where most tokens are."""
+    return round(STEPS * math.sqrt(min(max(value, 0.0), top) / top)) if value == value else STEPS
+
+
+def _scales() -> str:
+    rules: list[str] = []
+    for step in range(STEPS + 1):
+        share = step / STEPS
+        rules.append(f".e{step} {{ background: rgb(var(--heat) / {0.75 * share:.2f}); }}")
+        rules.append(f".v{step} {{ border-color: rgb(120 80 220 / {share:.2f}); }}")
+    return "\n".join(rules) + "\n"
+
+
+def _legend() -> str:
+    squares = "".join(f'<span class="t e{s}">&nbsp;&nbsp;</span>' for s in range(0, STEPS + 1, 2))
+    lines = "".join(f'<span class="t v{s}">&nbsp;&nbsp;</span>' for s in range(0, STEPS + 1, 2))
+    return (
+        f'<p class="legend">entropy 0 {squares} {ENTROPY_TOP:g} nats and more · '
+        f"varentropy 0 {lines} {VARENTROPY_TOP:g} nats² and more · point at a word for its numbers</p>"
+    )
+
+
+def _text(text: str) -> str:
+    return escape(visible(text), quote=True)

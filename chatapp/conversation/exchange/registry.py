@@ -1,0 +1,128 @@
+"""The formats that conversations can be written in and read from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from chatapp.conversation.exchange import chatgpt, html, llamacpp, lmstudio, markdown, native, openai, sharegpt, tokens
+from chatapp.conversation.exchange.reading import Json, UnreadableError, json_of, text_of, unpacked
+from chatapp.conversation.exchange.transcript import NotThisConversationError, Transcript
+from chatapp.errors import UsageError
+
+
+class Write(Protocol):
+    """Turns a transcript into the text of a file: its shown branch, or all of its tree."""
+
+    def __call__(self, transcript: Transcript, *, tree: bool) -> str: ...
+
+
+class Exporter(NamedTuple):
+    """A format to write."""
+
+    suffix: str
+    help: str
+    write: Write
+
+
+class Importer(NamedTuple):
+    """A JSON format to read. ``recognizes`` and ``read`` take one conversation."""
+
+    help: str
+    recognizes: Callable[[Json], bool]
+    read: Callable[[Json], Transcript]
+
+
+EXPORTERS = {
+    "markdown": Exporter(".md", "Markdown that chatapp reads back exactly", markdown.write),
+    "html": Exporter(".html", "one HTML page with the heat, details on hover", html.write),
+    "json": Exporter(".json", "OpenAI messages", openai.write),
+    "sharegpt": Exporter(".json", "ShareGPT JSON", sharegpt.write),
+    "llamacpp": Exporter(".json", "JSON for llama.cpp's web UI", llamacpp.write),
+    "csv": Exporter(".csv", "token records as a table", tokens.write_csv),
+    "jsonl": Exporter(".jsonl", "token records, one object a line", tokens.write_jsonl),
+}
+
+#: In the order in which a file is tried: the more telling marks first.
+IMPORTERS = {
+    "chatgpt": Importer("ChatGPT's data export (conversations.json or its .zip)", chatgpt.recognizes, chatgpt.read),
+    "llamacpp": Importer("the export of llama.cpp's web UI", llamacpp.recognizes, llamacpp.read),
+    "lmstudio": Importer("LM Studio's .conversation.json", lmstudio.recognizes, lmstudio.read),
+    "sharegpt": Importer("ShareGPT JSON or JSON lines", sharegpt.recognizes, sharegpt.read),
+    "json": Importer("OpenAI messages, as JSON or JSON lines", openai.recognizes, openai.read),
+}
+
+
+@dataclass
+class Imported:
+    """What a file held.
+
+    Attributes:
+        format: Its name.
+        problems: Conversations that could not be read, as sentences.
+    """
+
+    format: str
+    transcripts: list[Transcript] = field(default_factory=list[Transcript])
+    problems: list[str] = field(default_factory=list[str])
+
+
+def read(data: bytes, name: str) -> Imported:
+    """Finds out what a file is and reads all conversations in it.
+
+    Args:
+        data: The file.
+        name: Of the file, for error messages.
+
+    Raises:
+        UnreadableError: It is empty, no text, damaged, or of no format that is known.
+    """
+    text = text_of(unpacked(data, name), name)
+    if not text.strip():
+        raise UnreadableError(f"{name} is empty.")
+    if native.recognizes(text):
+        return _whole("chatapp", name, lambda: native.read(text, name))
+    values = json_of(text, name)
+    if values is None:
+        return _whole("markdown", name, lambda: markdown.read(text))
+    return _conversations(values, name)
+
+
+def _whole(format: str, name: str, read: Callable[[], Transcript]) -> Imported:
+    try:
+        return Imported(format, [read()])
+    except NotThisConversationError as error:
+        raise UnreadableError(f"{name} cannot be imported: {error}.") from None
+
+
+def _conversations(values: list[Json], name: str) -> Imported:
+    single = values[0] if len(values) == 1 else values
+    conversations = single if isinstance(single, list) and not openai.recognizes(single) else [single]
+    found = next((f for f, i in IMPORTERS.items() for value in conversations if i.recognizes(value)), None)
+    if found is None:
+        known = "; ".join(importer.help for importer in IMPORTERS.values())
+        raise UnreadableError(f"{name} is JSON, but of none of the formats that can be read: {known}.")
+    imported = Imported(found)
+    importer = IMPORTERS[found]
+    for number, value in enumerate(conversations, start=1):
+        try:
+            if not importer.recognizes(value):
+                raise NotThisConversationError("it is of another format")
+            imported.transcripts.append(importer.read(value))
+        except NotThisConversationError as error:
+            imported.problems.append(f"Conversation {number} of {name} was left out: {error}.")
+    if not imported.transcripts:
+        raise UnreadableError(imported.problems[0])
+    return imported
+
+
+def exporter(format: str) -> Exporter:
+    """The exporter of that name.
+
+    Raises:
+        UsageError: There is none.
+    """
+    if format not in EXPORTERS:
+        raise UsageError(f"There is no format {format!r}; take one of: {', '.join(EXPORTERS)}.")
+    return EXPORTERS[format]
