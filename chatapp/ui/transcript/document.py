@@ -265,6 +265,11 @@ class Document:
             if done >= rows:
                 return
 
+    @property
+    def is_measured(self) -> bool:
+        """No height is a guess."""
+        return not self._unmeasured
+
     def measure(self, row: int, characters: int) -> tuple[bool, int]:
         """Lays out some blocks that were only guessed, the last message first.
 

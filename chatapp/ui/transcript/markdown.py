@@ -82,4 +82,4 @@ def _code_line(source: str, start: int, end: int, spans: list[Span], width: int)
     stop = end - 1 if source[end - 1 : end] == "\n" else end
     if stop > start and source[stop - 1] == "\r":
         stop -= 1
-    return wrap(made_safe(pieces(source, start, stop, spans, _CODE)), width, end, fill="code")
+    return wrap(made_safe(pieces(source, start, stop, spans, _CODE)), width, start, end, fill="code")

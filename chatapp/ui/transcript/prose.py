@@ -80,9 +80,9 @@ def _rows(source: str, line: _SourceLine, width: int) -> list[Line]:
         rest = width - text_cells("".join(run.text for run in runs))
         if rest > 0:
             runs.append(Run("─" * rest, line.stop, line.stop, _RULE_LOOK))
-        return wrap(runs, width, line.end)
+        return wrap(runs, width, line.start, line.end)
     text = made_safe(pieces(source, line.text, line.stop, line.spans, line.look))
-    return wrap([*line.prefix, *text], width, line.end, line.hang, line.fill)
+    return wrap([*line.prefix, *text], width, line.start, line.end, line.hang, line.fill)
 
 
 def _resumed(source: str, block: Block, width: int, seed: list[Line] | None) -> list[Line] | None:
@@ -95,7 +95,7 @@ def _resumed(source: str, block: Block, width: int, seed: list[Line] | None) -> 
         return None
     line = _source_line(source, start, block.end, indented=False)
     text = made_safe(pieces(source, at, block.end, (), line.look))
-    return seed[:-1] + wrap(text, width, block.end, line.hang, continued=True)
+    return seed[:-1] + wrap(text, width, at, block.end, line.hang, continued=True)
 
 
 def _source_lines(source: str, block: Block) -> Iterator[_SourceLine]:

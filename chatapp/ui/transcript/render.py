@@ -68,9 +68,17 @@ def render(document: Document, row: Row | None, width: int, scene: Scene, select
         if selected is not None:
             segments = _select(segments, selected, palette.selection)
         if line.fill:
-            fill = palette.look(TEXT, fill=line.fill)
-            return Strip(segments).adjust_cell_length(width - MARGIN, fill).adjust_cell_length(width, palette.base)
-    return Strip(segments).adjust_cell_length(width, palette.base)
+            _pad(segments, width - MARGIN, palette.look(TEXT, fill=line.fill))
+    cells = _pad(segments, width, palette.base)
+    return Strip(segments, cells) if cells == width else Strip(segments, cells).crop(0, width)
+
+
+def _pad(segments: list[Segment], width: int, style: Style) -> int:
+    """Adds blank cells up to a width; returns the cells there are."""
+    cells = sum(segment.cell_length for segment in segments)
+    if cells < width:
+        segments.append(Segment(" " * (width - cells), style))
+    return max(cells, width)
 
 
 def _bar(document: Document, row: Row, scene: Scene) -> Segment:

@@ -49,7 +49,7 @@ def lay_out_table(source: str, block: Block, width: int) -> list[Line]:
         return [line for row in rows for line in _plain(source, row, width)]
     aligns = [_alignment(source, rows[1].cells[i]) if i < len(rows[1].cells) else "left" for i in range(columns)]
     return [
-        wrap(_ruled(row, widths) if number == 1 else _aligned(row, widths, aligns), width, row.end)[0]
+        wrap(_ruled(row, widths) if number == 1 else _aligned(row, widths, aligns), width, row.start, row.end)[0]
         for number, row in enumerate(rows)
     ]
 
@@ -147,4 +147,4 @@ def _plain(source: str, row: _Row, width: int) -> list[Line]:
         runs.extend(cell.runs)
         at = cell.last
     runs.extend(pieces(source, at, row.stop, (), _BAR))
-    return wrap(made_safe(runs), width, row.end)
+    return wrap(made_safe(runs), width, row.start, row.end)

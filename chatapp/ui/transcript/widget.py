@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich.segment import Segment
 from textual import events
-from textual.cache import LRUCache
 from textual.geometry import Region, Size
-from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.selection import Selection
@@ -22,10 +19,11 @@ from chatapp.ui.transcript import walk
 from chatapp.ui.transcript.app_palette import palette_of
 from chatapp.ui.transcript.blocks import THINK, ThinkTags
 from chatapp.ui.transcript.document import Document, Entry
-from chatapp.ui.transcript.lines import Line
+from chatapp.ui.transcript.events import MessageFocused, PickRequested, ScalesChanged, TokenFocused
 from chatapp.ui.transcript.model import Memory, MessageView
+from chatapp.ui.transcript.painter import Frame, Painter
 from chatapp.ui.transcript.palette import Palette
-from chatapp.ui.transcript.render import GUTTER, MARGIN, Scene, render
+from chatapp.ui.transcript.render import GUTTER, MARGIN, Scene
 from chatapp.ui.transcript.select import selected_source, source_position
 
 #: Source characters laid out in one slice of idle time: about 10 ms, far below what a key may wait.
@@ -54,51 +52,10 @@ class Transcript(ScrollView, can_focus=True):
     percentile: reactive[bool] = reactive(False)
     ramp: reactive[str] = reactive("")
 
-    @dataclass
-    class MessageFocused(Message):
-        """The message cursor moved; None: there is no message."""
-
-        transcript: Transcript
-        message_id: str | None
-
-        @property
-        def control(self) -> Transcript:
-            return self.transcript
-
-    @dataclass
-    class TokenFocused(Message):
-        """The token cursor moved; ``index`` is None when the token cursor was left."""
-
-        transcript: Transcript
-        message_id: str
-        index: int | None
-
-        @property
-        def control(self) -> Transcript:
-            return self.transcript
-
-    @dataclass
-    class PickRequested(Message):
-        """The person wants to go on from another token. ``rank`` counts alternatives from 1; 0 asks to show them."""
-
-        transcript: Transcript
-        message_id: str
-        index: int
-        rank: int
-
-        @property
-        def control(self) -> Transcript:
-            return self.transcript
-
-    @dataclass
-    class ScalesChanged(Message):
-        """Heat, unit or scale changed (for the legend)."""
-
-        transcript: Transcript
-
-        @property
-        def control(self) -> Transcript:
-            return self.transcript
+    MessageFocused = MessageFocused
+    TokenFocused = TokenFocused
+    PickRequested = PickRequested
+    ScalesChanged = ScalesChanged
 
     def __init__(
         self,
@@ -114,8 +71,8 @@ class Transcript(ScrollView, can_focus=True):
         self._message: str | None = None
         self._token: int | None = None
         self._palette: Palette | None = None
-        self._stamp = 0
-        self._strips: LRUCache[tuple[str, str, int], tuple[Line | None, int, int, Strip]] = LRUCache(2048)
+        self._painter = Painter()
+        self._frame: Frame | None = None
         self._measuring: Timer | None = None
         self._stick = True
 
@@ -200,7 +157,7 @@ class Transcript(ScrollView, can_focus=True):
         if message_id != self._message:
             self._leave_tokens_quietly()
             self._message = message_id
-            self._restyle()
+            self.refresh()
             self.post_message(self.MessageFocused(self, message_id))
         if scroll and message_id is not None:
             index = self.document.index_of(message_id)
@@ -269,7 +226,7 @@ class Transcript(ScrollView, can_focus=True):
         row = self.document.row_of(self.document.index_of(message_id), start)
         self._sync_height()
         self._show_rows(row, row + 1)
-        self._restyle()
+        self.refresh()
         self.post_message(self.TokenFocused(self, message_id, self._token))
 
     def move_token(self, by: int) -> None:
@@ -302,7 +259,7 @@ class Transcript(ScrollView, can_focus=True):
     def _leave_tokens_quietly(self) -> None:
         if self._token is not None:
             self._token = None
-            self._restyle()
+            self.refresh()
 
     def _check_token(self) -> None:
         entry = self.focused_entry
@@ -394,8 +351,13 @@ class Transcript(ScrollView, can_focus=True):
         if self._stick:
             self.scroll_to(y=self.max_scroll_y, animate=False, force=True)
 
-    def _measure(self) -> None:
-        """Lays out, in idle time, what was only guessed; the view does not move."""
+    @property
+    def settled(self) -> bool:
+        """Everything is laid out: no height is a guess any more."""
+        return self.document.is_measured
+
+    def measure_some(self) -> None:
+        """Lays out, in idle time, some of what was only guessed; the view does not move."""
         if self.document.width != self._text_width():
             return
         done, moved = self.document.measure(self.scroll_offset.y, _SLICE)
@@ -446,19 +408,19 @@ class Transcript(ScrollView, can_focus=True):
         return self._palette
 
     def _restyle(self) -> None:
-        self._stamp += 1
+        self._painter.forget()
         self.refresh()
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
         self._palette = None
-        self._stamp += 1
+        self._painter.forget()
 
     # -- events --------------------------------------------------------------------------------------------------
 
     def on_mount(self) -> None:
         self.app.theme_changed_signal.subscribe(self, lambda _: self.notify_style_update())
-        self._measuring = self.set_interval(1 / 20, self._measure)
+        self._measuring = self.set_interval(1 / 20, self.measure_some)
 
     def on_resize(self) -> None:
         width = self._text_width()
@@ -473,17 +435,17 @@ class Transcript(ScrollView, can_focus=True):
         return max(4, self.scrollable_content_region.width - GUTTER - MARGIN)
 
     def on_focus(self) -> None:
-        self._restyle()
+        self.refresh()
 
     def on_blur(self) -> None:
-        self._restyle()
+        self.refresh()
 
     def on_click(self, event: events.Click) -> None:
         """Puts the cursor on the token (or else the message) under the mouse."""
         if self.text_selection is not None:
             return
         y = self.scroll_offset.y + event.y
-        strip = self._strip(y)
+        strip = self.render_line(event.y)
         index = len(strip.crop(0, max(0, event.x)).text)
         found = source_position(self.document, y, index)
         if found is None:
@@ -513,47 +475,38 @@ class Transcript(ScrollView, can_focus=True):
         self.document.settle(y, y + self.size.height)
         if self.document.height != height:
             self.call_later(self._sync_height)
-        return super().render_lines(crop)
+        self._frame = self._new_frame()
+        try:
+            return super().render_lines(crop)
+        finally:
+            self._frame = None
 
     def render_line(self, y: int) -> Strip:
-        width = self.scrollable_content_region.width
-        line = self._strip(self.scroll_offset.y + y)
+        at = self.scroll_offset.y + y
+        if self._frame is None:  # not painting: the screen asks what is under the mouse
+            return self._painter.strip(self.document, at, self._new_frame()).apply_offsets(0, at)
+        strip = self._painter.strip(self.document, at, self._frame)
         if y == self.size.height - 1 and not self._stick and self.scroll_offset.y < self.max_scroll_y:
-            room = width - len(_MORE)
+            room = self._frame.width - len(_MORE)
             if room > 0:
                 mark = Segment(_MORE, self.palette.accent("primary", bold=True))
-                return Strip.join([line.crop(0, room), Strip([mark], len(_MORE))])
-        return line
+                return Strip.join([strip.crop(0, room), Strip([mark], len(_MORE))])
+        return strip
 
-    def _strip(self, y: int) -> Strip:
-        row = self.document.row(y)
-        selection = self.text_selection
-        span = selection.get_span(y) if selection is not None else None
-        if row is None or span is not None:
-            return render(self.document, row, self._width, self._scene(), span).apply_offsets(0, y)
-        line = self.document.line(row) if row.kind == "body" else None
-        entry = self.document.entries[row.entry]
-        # A body row's picture depends on its line and the scene; a header's also on the tokens so far.
-        version = entry.version if row.kind == "header" else 0
-        key = (entry.id, row.kind, row.inside)
-        known = self._strips.get(key)
-        if known is not None and known[0] is line and known[1:3] == (self._stamp, version):
-            return known[3].apply_offsets(0, y)
-        strip = render(self.document, row, self._width, self._scene(), None)
-        self._strips[key] = (line, self._stamp, version, strip)
-        return strip.apply_offsets(0, y)
-
-    @property
-    def _width(self) -> int:
-        return self.scrollable_content_region.width
-
-    def _scene(self) -> Scene:
+    def _new_frame(self) -> Frame:
         entry = self.focused_entry
         cursor = None
         if entry is not None and self._token is not None:
             start, end = entry.map.span(self._token)
             cursor = (start, end) if end > start else (max(0, end - 1), end)
         focused = -1 if self._message is None else self._index(self._message)
-        return Scene(
-            self.palette, self.heat, self.scales, self.unit, -1 if focused is None else focused, cursor, self.has_focus
+        scene = Scene(
+            palette=self.palette,
+            heat=self.heat,
+            scales=self.scales,
+            unit=self.unit,
+            focused=-1 if focused is None else focused,
+            cursor=cursor,
+            active=self.has_focus,
         )
+        return Frame(scene, self.text_selection, self.scrollable_content_region.width)

@@ -75,6 +75,7 @@ def made_safe(runs: Iterable[Run]) -> list[Run]:
 def wrap(
     runs: Sequence[Run],
     width: int,
+    start: int,
     end: int,
     hang: Sequence[Run] = (),
     fill: str = "",
@@ -86,22 +87,22 @@ def wrap(
     Args:
         runs: The line's runs, made safe, without the newline.
         width: Cells in a row, at least 2.
+        start: Source offset of the line.
         end: Source offset after the line, its newline included.
         hang: Decoration in front of the second and later rows; left out where it takes half of the row.
         fill: See `Line`.
         continued: The first row too is one of the later ones.
     """
-    start = runs[0].start if runs else end
     text = "".join(run.text for run in runs)
     simple = _SIMPLE.fullmatch(text) is not None
     total = len(text) if simple else text_cells(text)
     if total <= width and not continued:
-        return [Line(_closed(runs, end), start, end, total, fill)]
+        return [Line(_closed(runs, start, end), start, end, total, fill)]
     prefix = sum(cell_len(run.text) for run in hang)
     if prefix > width // 2:
         hang, prefix = (), 0
     words = _simple_words(text) if simple else _unicode_words(text)
-    return _rows(runs, _breaks(words, width, prefix, continued=continued), end, hang, fill, continued=continued)
+    return _rows(runs, _breaks(words, width, prefix, continued=continued), start, end, hang, fill, continued=continued)
 
 
 def text_cells(text: str) -> int:
@@ -188,6 +189,7 @@ def _breaks(words: Iterator[_Word], width: int, prefix: int, *, continued: bool)
 def _rows(
     runs: Sequence[Run],
     breaks: list[tuple[int, int, int]],
+    start: int,
     end: int,
     hang: Sequence[Run],
     fill: str,
@@ -195,7 +197,7 @@ def _rows(
     continued: bool,
 ) -> list[Line]:
     lines: list[Line] = []
-    cutter = _Cutter(runs)
+    cutter = _Cutter(runs, start)
     for number, (first, shown, last) in enumerate(breaks):
         row: list[Run] = []
         source = cutter.at
@@ -203,7 +205,7 @@ def _rows(
             row.extend(Run(part.text, source, source, part.look) for part in hang)
         row.extend(cutter.take(shown - first))
         row.extend(Run("", run.start, run.end, run.look) for run in cutter.take(last - shown))
-        closed = _closed(row, end) if number == len(breaks) - 1 else tuple(row)
+        closed = _closed(row, source, end) if number == len(breaks) - 1 else tuple(row)
         cells = text_cells("".join(part.text for part in row))
         row_end = end if number == len(breaks) - 1 else cutter.at
         lines.append(Line(closed, source, row_end, cells, fill))
@@ -213,11 +215,11 @@ def _rows(
 class _Cutter:
     """Takes display characters off a sequence of runs, keeping each character's source."""
 
-    def __init__(self, runs: Sequence[Run]) -> None:
+    def __init__(self, runs: Sequence[Run], start: int) -> None:
         self._runs = runs
         self._index = 0
         self._used = 0
-        self.at = runs[0].start if runs else 0
+        self.at = start
 
     def take(self, count: int) -> list[Run]:
         taken: list[Run] = []
@@ -246,9 +248,9 @@ class _Cutter:
             self._index += 1
 
 
-def _closed(runs: Sequence[Run], end: int) -> tuple[Run, ...]:
+def _closed(runs: Sequence[Run], start: int, end: int) -> tuple[Run, ...]:
     """Adds the hidden run that covers the newline."""
-    last = runs[-1].end if runs else end
+    last = runs[-1].end if runs else start
     if last >= end:
         return tuple(runs)
     look = runs[-1].look if runs else Look()

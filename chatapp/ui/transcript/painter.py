@@ -1,0 +1,66 @@
+"""Rows as strips, drawn once and kept for as long as they would look the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.cache import LRUCache
+from textual.selection import Selection
+from textual.strip import Strip
+
+from chatapp.ui.transcript.document import Document, Row
+from chatapp.ui.transcript.lines import Line
+from chatapp.ui.transcript.render import Scene, render
+
+#: Strips kept: some screens' worth.
+_KEPT = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What all rows of one frame have in common."""
+
+    scene: Scene
+    selection: Selection | None
+    width: int
+
+
+class Painter:
+    """Strips of a document's rows."""
+
+    def __init__(self) -> None:
+        self._strips: LRUCache[tuple[str, str, int], tuple[Line | None, tuple[object, ...], Strip]] = LRUCache(_KEPT)
+        self._stamp = 0
+
+    def forget(self) -> None:
+        """The look of everything changed (theme, heat, scale, memory)."""
+        self._stamp += 1
+
+    def strip(self, document: Document, y: int, frame: Frame) -> Strip:
+        """The strip of a row, exactly ``frame.width`` cells wide."""
+        row = document.row(y)
+        span = frame.selection.get_span(y) if frame.selection is not None else None
+        if row is None or span is not None:
+            return render(document, row, frame.width, frame.scene, span)
+        line = document.line(row) if row.kind == "body" else None
+        entry = document.entries[row.entry]
+        key = (entry.id, row.kind, row.inside)
+        state = self._state(document, row, line, frame)
+        known = self._strips.get(key)
+        if known is not None and known[0] is line and known[1] == state:
+            return known[2]
+        strip = render(document, row, frame.width, frame.scene, None)
+        self._strips[key] = (line, state, strip)
+        return strip
+
+    def _state(self, document: Document, row: Row, line: Line | None, frame: Frame) -> tuple[object, ...]:
+        """Everything but the line that the row's look depends on."""
+        scene = frame.scene
+        under_bar = row.entry == scene.focused and scene.active
+        cursor = None
+        if line is not None and row.entry == scene.focused and scene.cursor is not None:
+            start, end = scene.cursor
+            cursor = scene.cursor if start < line.end and end > line.start else None
+        # A header also tells of the tokens so far.
+        version = document.entries[row.entry].version if row.kind == "header" else 0
+        return self._stamp, frame.width, under_bar, cursor, version
