@@ -99,6 +99,7 @@ class Reading:
 def prepare(cache: SessionCache, ids: list[int], system_end: int) -> Plan:
     """Rewinds, and sees that the forecast told it."""
     before = list(cache.tokens)
+    all_held = kv.prefix_of_longer(cache.layers)
     forecast = cache.forecast(ids, system_end)
     assert cache.tokens == before
     plan = cache.prepare(ids, system_end)
@@ -106,6 +107,9 @@ def prepare(cache: SessionCache, ids: list[int], system_end: int) -> Plan:
     assert cache.tokens == ids[: plan.reused]
     assert plan.reused + plan.prefilled == len(ids)
     assert plan.prefilled >= 1
+    if all_held:  # nothing that changed is no reason to read again
+        same = next((n for n, pair in enumerate(zip(before, ids, strict=False)) if pair[0] != pair[1]), len(before))
+        assert plan.reused >= min(same, len(ids) - 1)
     return plan
 
 

@@ -334,7 +334,7 @@ def from_stock(template: Sequence[Layer], loaded: Sequence[Layer]) -> list[Layer
     """The layers that `to_stock` was given.
 
     Args:
-        template: As `make` makes them for the same model, C, K and bits; they are filled.
+        template: As `make` makes them for the same model, C, K and bits; left as they are.
         loaded: As mlx-lm's ``load_prompt_cache`` returns them.
 
     Raises:
@@ -353,10 +353,11 @@ def from_stock(template: Sequence[Layer], loaded: Sequence[Layer]) -> list[Layer
         wanted: type[Any] = stock.QuantizedKVCache if quantized else stock.RotatingKVCache
         if type(layer) is not wanted:
             raise ValueError(f"a {type(layer).__name__} in place of a {wanted.__name__}")
+        made = _copy(like, _alias)
         if quantized:
-            like.group_size = layer.group_size
-        like.fill(layer.keys, layer.values, layer.offset)
-        return like
+            made.group_size = layer.group_size
+        made.fill(layer.keys, layer.values, layer.offset)
+        return made
 
     return [converted(like, layer) for like, layer in zip(template, loaded, strict=True)]
 

@@ -222,6 +222,7 @@ class SessionCache:
         self._tokens = list(ids)
         self.system_end = system_end
         self.keep = self.limits.kept(system_end)
+        self.checkpoint("end")
         self._from_disk = True
 
     def _route(self, ids: Sequence[int], system_end: int) -> tuple[Plan, Rung | None]:
