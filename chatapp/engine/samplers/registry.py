@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
+from chatapp.engine.samplers.adaptive import Adaptive
 from chatapp.engine.samplers.base import EntropySampler
 from chatapp.engine.samplers.standard import Standard
 from chatapp.errors import ChatappError, UsageError
@@ -16,7 +17,7 @@ from chatapp.errors import ChatappError, UsageError
 GROUP = "chatapp.samplers"
 DEFAULT = "standard"
 
-_SHIPPED = {"standard": Standard}
+_SHIPPED: dict[str, type[EntropySampler[Any, Any]]] = {"standard": Standard, "adaptive": Adaptive}
 
 
 def names() -> list[str]:
