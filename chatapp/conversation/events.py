@@ -62,6 +62,9 @@ class Message(Event, frozen=True, tag="message"):
         edits: The message that this one is an edited version of.
         in_place: With ``edits``: what followed the old version follows this one too.
         continues: The reply that this one begins with and goes on from.
+        given: How many of its first tokens were there before it was sampled (those of ``continues``, or a picked one
+            and what is before it): to draw it again, the model is given these.
+        setup: What else shaped it (``thinking``, ``max_kv_size``, ``keep``, for example).
         mean_entropy: Over the sampled tokens, in nats.
         peak_entropy: The highest entropy of a sampled token, in nats.
         extra: What another program's format had to say about the message (tool calls, for example).
@@ -78,6 +81,8 @@ class Message(Event, frozen=True, tag="message"):
     edits: str | None = None
     in_place: bool = False
     continues: str | None = None
+    given: int = 0
+    setup: dict[str, Any] = {}
     mean_entropy: float | None = None
     peak_entropy: float | None = None
     extra: dict[str, Any] = {}

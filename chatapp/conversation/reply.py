@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -27,20 +27,12 @@ class ReplyWriter:
     """
 
     def __init__(
-        self,
-        session: ConversationSession,
-        id: str,
-        parent: str | None,
-        model: str,
-        sampling: dict[str, Any],
-        base: Message | None,
+        self, session: ConversationSession, message: Message, base: Message | None, given: Sequence[Token]
     ) -> None:
-        self.id = id
+        self.id = message.id
         self.tokens: list[Token] = []
         self._session = session
-        self._message = Message(
-            id, parent, "assistant", "", events.now(), model, sampling, continues=base.id if base else None
-        )
+        self._message = message
         self._base = base.content if base else ""
         self._parts: list[str] = []
         self._saved = 0
@@ -48,6 +40,8 @@ class ReplyWriter:
         self._next_save = session.clock() + RECOVERY_INTERVAL
         if base and base.content:
             self.tokens += session.tokens(base.id) or [records.typed(base.content, 0)]
+        self.append(given)
+        self._given = len(self.tokens)
 
     @property
     def text(self) -> str:
@@ -88,7 +82,7 @@ class ReplyWriter:
 
         Args:
             finish: Why it ended.
-            text: What was added, where that is not the texts of the tokens joined (`chatapp.protocol.Ended.text`).
+            text: What was added (given tokens included), where that is not the texts of the tokens joined (`chatapp.protocol.Ended.text`).
             seed: The seed that was used (`Ended.seed`), kept with the sampling options.
             show: Show it; False for candidates that wait to be chosen by `set_head`.
         """
@@ -97,7 +91,13 @@ class ReplyWriter:
         mean, peak = records.doubt(tokens)
         sampling = self._message.sampling if seed is None else {**self._message.sampling, "seed": seed}
         message = msgspec.structs.replace(
-            self._message, content=content, sampling=sampling, finish=finish, mean_entropy=mean, peak_entropy=peak
+            self._message,
+            content=content,
+            sampling=sampling,
+            finish=finish,
+            given=min(self._given, len(tokens)),
+            mean_entropy=mean,
+            peak_entropy=peak,
         )
         self._session.finish_reply(message, tokens, show=show)
         return message

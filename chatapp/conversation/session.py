@@ -156,6 +156,9 @@ class ConversationSession:
         model: str = "",
         sampling: Sampling | Mapping[str, Any] | None = None,
         continues: str | None = None,
+        *,
+        given: Sequence[Token] = (),
+        setup: Mapping[str, Any] | None = None,
     ) -> ReplyWriter:
         """Begins a reply; nothing is written before its first text.
 
@@ -164,6 +167,8 @@ class ConversationSession:
             model: Who writes it.
             sampling: In force, its sampler included; the seed may follow in `ReplyWriter.finish`.
             continues: A reply to go on from. Its parent is taken over, its text and records come first in the new one.
+            given: Tokens that the reply begins with without being drawn (a picked one and what is before it).
+            setup: What else shapes the reply (``thinking``, ``max_kv_size``…), for `chatapp show --replay`.
         """
         self._must_be_writable()
         options: dict[str, Any] = msgspec.to_builtins(sampling or {})
@@ -171,7 +176,11 @@ class ConversationSession:
             self._must_know(continues)
         base = self.conversation.messages[continues] if continues else None
         above = base.parent if base else self._parent(parent)
-        return ReplyWriter(self, self.new_id(), above, model, options, base)
+        reply = Message(
+            self.new_id(), above, "assistant", "", events.now(), model, options,
+            continues=continues, setup=dict(setup or {}),
+        )  # fmt: skip
+        return ReplyWriter(self, reply, base, given)
 
     def edit(
         self, id: str, content: str, keep_following: bool = False, *, tokens: Sequence[Token] | None = None

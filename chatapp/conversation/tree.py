@@ -162,11 +162,12 @@ class Conversation:
 
     def _chain(self, id: str | None) -> list[Message]:
         chain: list[Message] = []
-        while id is not None:
-            slot = self._slots[id]
-            message = self.messages[self.view.versions.get(slot, slot)]
+        shown = id
+        while shown is not None:
+            message = self.messages[shown]
             chain.append(message)
-            id = message.parent
+            slot = self._slot(message.parent)
+            shown = None if slot is None else self.view.versions.get(slot, slot)
         return chain[::-1]
 
     def _slot(self, id: str | None) -> str | None:
@@ -250,10 +251,12 @@ class Conversation:
         if event.id is not None and event.id not in self.messages:
             self.complaints.append(f"The message {event.id} that was shown is missing.")
             return
-        view = self.view
+        head, view = event.id, self.view
         if event.through in self.messages:
-            view = replace(view, versions={**view.versions, self._slots[event.through]: event.through})
-        self._step(self._looking_at(event.id, view))
+            slot = self._slots[event.through]
+            view = replace(view, versions={**view.versions, slot: event.through})
+            head = event.through if self._slot(head) == slot else head
+        self._step(self._looking_at(head, view))
 
     def _changed(self, event: events.System | events.Hide | events.Show | events.Branch) -> View:
         view = self.view

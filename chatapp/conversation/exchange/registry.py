@@ -117,6 +117,19 @@ def _conversations(values: list[Json], name: str) -> Imported:
     return imported
 
 
+def format_of(suffix: str) -> str:
+    """The format that a file's ending stands for.
+
+    Raises:
+        UsageError: None does.
+    """
+    for name, exporter in EXPORTERS.items():
+        if exporter.suffix == suffix.lower():
+            return name
+    endings = ", ".join(dict.fromkeys(exporter.suffix for exporter in EXPORTERS.values()))
+    raise UsageError(f"{suffix or 'No ending'} is no ending of a format that can be written; take one of: {endings}.")
+
+
 def exporter(format: str) -> Exporter:
     """The exporter of that name.
 
