@@ -181,7 +181,7 @@ class Engine:
             raise self._lost
         self._routes[request.request] = queue
         self.post(request)
-        endings = request.candidates if isinstance(request, Generate) else 1
+        endings = max(1, request.candidates) if isinstance(request, Generate) else 1
         try:
             while endings:
                 event = await queue.get()
@@ -257,8 +257,9 @@ class Engine:
             while True:
                 length = protocol.body_length(await reader.readexactly(4))
                 self._route(protocol.decode_event(await reader.readexactly(length)))
-        except (asyncio.IncompleteReadError, ConnectionError):
-            return  # the socket closes when the process ends: _watch says why
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            # The socket closes when the process ends: _watch says why. Cancelled: asyncio itself is being closed.
+            return
         except (ValueError, msgspec.DecodeError) as error:
             self._lose(f"The engine sent what this version cannot read ({error}): reinstall chatapp.")
             writer.close()

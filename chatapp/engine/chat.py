@@ -10,12 +10,13 @@ import msgspec
 
 from chatapp import settings
 from chatapp.engine import loading
+from chatapp.engine.attention import Probe
 from chatapp.engine.cache import disk
 from chatapp.engine.cache.pool import CachePool
 from chatapp.engine.cache.session import CacheLimits, SessionCache
 from chatapp.engine.decode.candidates import CandidateGenerator
 from chatapp.engine.generation import Generation
-from chatapp.engine.loading import LoadedModel
+from chatapp.engine.loading import LOOKUP, LoadedModel
 from chatapp.engine.reply import Reply
 from chatapp.engine.template import Rendered, Template
 from chatapp.errors import ChatappError, UsageError
@@ -34,6 +35,8 @@ class Chat:
         self._budgets = budgets
         self._limits = CacheLimits(loaded.max_kv_size, request.keep, request.kv_bits, budgets.checkpoint_bytes)
         self._pool = CachePool(loaded.model, self._limits, budgets.pool_bytes)
+        self._probe = Probe(loaded.model)
+        self._draft_pool = _draft_pool(loaded, self._limits)
         self._template = Template(loaded.tokenizer, loaded.spec.template)
         #: By generation, until one is chosen or the conversation goes on: its id, and what its candidates left.
         self._undecided: dict[int, tuple[str, CandidateGenerator[Any, Any]]] = {}
@@ -58,6 +61,8 @@ class Chat:
         candidates = Generation(
             loaded=self._loaded,
             cache=self._cache(request, reply),
+            draft_cache=self._draft_pool.get(request.conversation) if self._draft_pool is not None else None,
+            probe=self._probe,
             rendered=rendered,
             request=request,
             sampling=self._sampling(request.sampling),
@@ -158,3 +163,10 @@ class Chat:
                     f"cache of {capacity} has room for {room} of them: shorten it, or choose a larger max-kv-size.",
                     "too_long",
                 )
+
+
+def _draft_pool(loaded: LoadedModel, limits: CacheLimits) -> CachePool | None:
+    """Caches of the draft model, bounded as the model's own are."""
+    if loaded.draft is None or loaded.draft == LOOKUP:
+        return None
+    return CachePool(loaded.draft.model, CacheLimits(limits.max_kv_size, limits.keep))

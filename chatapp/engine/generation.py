@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from chatapp.engine.attention import Probe
 from chatapp.engine.cache.session import Plan, SessionCache
-from chatapp.engine.decode import Limits, Outcome, TokenGenerator
+from chatapp.engine.decode import Limits, Outcome
 from chatapp.engine.decode.candidates import CandidateGenerator
+from chatapp.engine.decoders import guesses, make_decoder, outcomes, records
 from chatapp.engine.loading import LoadedModel
 from chatapp.engine.reply import Reply
-from chatapp.engine.samplers import registry
-from chatapp.engine.samplers.base import ModelFacts
 from chatapp.engine.stream import TokenStream
 from chatapp.engine.template import Rendered
 from chatapp.errors import ChatappError
-from chatapp.protocol import Ended, Generate, Prefill, Sampling, Started
-from chatapp.tokens import Token
+from chatapp.protocol import Ended, Generate, Note, Prefill, Sampling, Started
 
 
 @dataclass(kw_only=True)
@@ -29,6 +28,8 @@ class Generation:
     Attributes:
         loaded: The model.
         cache: The conversation's cache.
+        draft_cache: The draft model's, if there is one.
+        probe: Watches the model's attention.
         rendered: The prompt.
         request: What was asked.
         sampling: The request's options over the model's defaults.
@@ -38,6 +39,8 @@ class Generation:
 
     loaded: LoadedModel
     cache: SessionCache
+    draft_cache: SessionCache | None
+    probe: Probe
     rendered: Rendered
     request: Generate
     sampling: Sampling
@@ -52,11 +55,25 @@ class Generation:
         """
         seed = self._seed(reply)
         seeds = tuple(seed + number for number in range(self.request.candidates))
-        decoder = self._several(reply, seeds) if len(seeds) > 1 else self._one(reply, seed)
+        # Before anything is read: it checks the options.
+        decoder = make_decoder(
+            self.loaded,
+            self.cache,
+            self.draft_cache,
+            self.sampling,
+            self._limits(),
+            self._continued(),
+            seeds,
+            self.probe,
+            self.request.attention,
+            reply,
+        )
+        if self.request.attention and self.probe.reason:
+            reply.send(Note(reply.request, self.probe.reason))
         began = time.perf_counter()
         plan = self.cache.prepare(self.rendered.ids, self.rendered.system_end)
         if not self._read(plan, reply):
-            self._end(reply, seeds, [Outcome(finish="cancelled") for _ in seeds], 0.0)
+            self._end(reply, seeds, [Outcome(finish="cancelled") for _ in seeds])
             return None
         self.cache.checkpoint("start")
         reply.send(self._started(plan))
@@ -64,7 +81,7 @@ class Generation:
         prompt_seconds = 0.0
         message = ""
         try:
-            for number, token in _numbered(decoder, self.rendered.ids):
+            for number, token in records(decoder, self.rendered.ids):
                 prompt_seconds = prompt_seconds or time.perf_counter() - began
                 streams[number].add(token)
             self.cache.checkpoint("end")
@@ -73,7 +90,7 @@ class Generation:
         for stream in streams:
             stream.flush()
         rate = plan.prefilled / prompt_seconds if prompt_seconds else 0.0
-        self._end(reply, seeds, _outcomes(decoder), rate, message)
+        self._end(reply, seeds, outcomes(decoder), rate, guesses(decoder), message)
         return decoder if isinstance(decoder, CandidateGenerator) and not message else None
 
     def _read(self, plan: Plan, reply: Reply) -> bool:
@@ -83,29 +100,6 @@ class Generation:
         for done in self.cache.prefill(rest, self.chunk, reply.cancelled):
             reply.send(Prefill(reply.request, done, plan.prefilled))
         return len(self.cache.tokens) == len(self.rendered.ids) - 1 and not reply.cancelled()
-
-    def _one(self, reply: Reply, seed: int) -> TokenGenerator[Any, Any]:
-        return TokenGenerator(seed=seed, **self._common(reply))
-
-    def _several(self, reply: Reply, seeds: tuple[int, ...]) -> CandidateGenerator[Any, Any]:
-        return CandidateGenerator(seeds=seeds, **self._common(reply))
-
-    def _common(self, reply: Reply) -> dict[str, Any]:
-        """What every decoder takes. Made before anything is read, because the sampler checks its options here."""
-        sampler = registry.create(self.sampling.sampler)
-        tokenizer = self.loaded.tokenizer
-        facts = ModelFacts(self.loaded.vocab_size or len(tokenizer), tokenizer, tuple(tokenizer.eos_token_ids))
-        return {
-            "model": self.loaded.model,
-            "cache": self.cache,
-            "tokenizer": tokenizer,
-            "sampler": sampler,
-            "config": sampler.configure(self.sampling, facts),
-            "limits": self._limits(),
-            "reply": self._continued(),
-            "cancelled": reply.cancelled,
-            "same": reply.ranks.same,
-        }
 
     def _limits(self) -> Limits:
         asked = self.sampling.max_tokens
@@ -142,9 +136,15 @@ class Generation:
         )
 
     def _end(
-        self, reply: Reply, seeds: Sequence[int], outcomes: Sequence[Outcome], prompt_tps: float, message: str = ""
+        self,
+        reply: Reply,
+        seeds: Sequence[int],
+        ends: Sequence[Outcome],
+        prompt_tps: float = 0.0,
+        guessed: tuple[int, int] = (0, 0),
+        message: str = "",
     ) -> None:
-        for number, (seed, outcome) in enumerate(zip(seeds, outcomes, strict=True)):
+        for number, (seed, outcome) in enumerate(zip(seeds, ends, strict=True)):
             reply.send(
                 Ended(
                     self.request.request,
@@ -158,21 +158,8 @@ class Generation:
                     cached=len(self.cache.tokens),
                     candidate=number,
                     pending=outcome.pending,
+                    drafted=guessed[0],
+                    accepted=guessed[1],
                     message=message,
                 )
             )
-
-
-def _numbered(
-    decoder: TokenGenerator[Any, Any] | CandidateGenerator[Any, Any], prompt: Sequence[int]
-) -> Iterator[tuple[int, Token]]:
-    """Records with the number of the candidate that they belong to."""
-    if isinstance(decoder, CandidateGenerator):
-        yield from decoder.generate(prompt)
-        return
-    for token in decoder.generate(prompt):
-        yield 0, token
-
-
-def _outcomes(decoder: TokenGenerator[Any, Any] | CandidateGenerator[Any, Any]) -> list[Outcome]:
-    return decoder.outcomes if isinstance(decoder, CandidateGenerator) else [decoder.outcome]

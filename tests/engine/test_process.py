@@ -172,6 +172,7 @@ async def test_what_fails_leaves_the_engine_running(engine: Engine, tmp_path: Pa
         (Generate(1002, "c", hello, Sampling(temperature=-1.0)), "temperature"),
         (Generate(1003, "c", hello, continue_last=True), "reply"),
         (Generate(1004, "c", (Turn("user", LONG.content * 10),)), "65536"),
+        (Generate(1008, "c", hello, candidates=0), "candidates"),
         (Choose(1005, 77, 0), "candidates"),
     ]
     for request, word in wrong:
@@ -224,6 +225,37 @@ async def test_candidates_and_choice(engine: Engine):
     assert [t.id for t in tokens_of(after)] == [t.id for t in tokens_of(cold)]
     with pytest.raises(RequestFailed, match="gone"):
         await engine.ask(Choose(engine.next_request(), generation, 0))
+
+
+async def test_attention_is_reported_where_it_is_asked_for(engine: Engine):
+    question = Turn("user", "Hello")
+    watched = await generate(engine, question, attention=True)
+    prompt = one(watched, Started).prompt_tokens
+    for token in tokens_of(watched):
+        assert token.attention is not None
+        assert token.attention.entropy >= 0
+        assert all(place.position < prompt + token.index for place in token.attention.top)
+    plain = await generate(engine, question)
+    assert all(token.attention is None for token in tokens_of(plain))
+    assert [t.id for t in tokens_of(plain)] == [t.id for t in tokens_of(watched)]
+
+
+@pytest.mark.parametrize("draft", ["lookup", "model"])
+async def test_drafting_changes_no_token(tiny_model: Path, engine: Engine, draft: str):
+    turns = (Turn("user", "one two three one two three one two three one two"),)
+    greedy = Sampling(temperature=0.0, max_tokens=40)
+    plain = await generate(engine, *turns, sampling=greedy)
+    drafting = await Engine.start()
+    await drafting.ask(
+        Load(drafting.next_request(), str(tiny_model), draft=str(tiny_model) if draft == "model" else draft)
+    )
+    events = await generate(drafting, *turns, sampling=greedy)
+    assert [t.id for t in tokens_of(events)] == [t.id for t in tokens_of(plain)]
+    ended = one(events, Ended)
+    assert 0 <= ended.accepted <= ended.drafted
+    if draft == "model":  # the same model guesses right
+        assert ended.accepted > 0
+    await drafting.close()
 
 
 async def test_a_saved_cache_is_read_by_the_next_engine(tiny_model: Path, tmp_path: Path):
