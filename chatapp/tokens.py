@@ -6,6 +6,9 @@ from typing import Literal
 
 import msgspec
 
+# Records are not tracked by the garbage collector (gc=False; they cannot form cycles): a long conversation holds
+# hundreds of thousands of them, and one collection over them would hold up a key for a tenth of a second.
+
 #: What the sampler did for a token. ``standard`` and greedy tokens have the empty state; the other names are
 #: those of the adaptive sampler (see ``engine/samplers/adaptive.py``); third-party samplers may use their own.
 State = str
@@ -13,7 +16,7 @@ State = str
 Finish = Literal["stop", "length", "cancelled", "error", "paused"]
 
 
-class Alternative(msgspec.Struct, frozen=True, omit_defaults=True):
+class Alternative(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One of the likeliest tokens at a position.
 
     Attributes:
@@ -27,7 +30,7 @@ class Alternative(msgspec.Struct, frozen=True, omit_defaults=True):
     logprob: float
 
 
-class Attended(msgspec.Struct, frozen=True, omit_defaults=True):
+class Attended(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A position that the decoded token looked at.
 
     Attributes:
@@ -41,7 +44,7 @@ class Attended(msgspec.Struct, frozen=True, omit_defaults=True):
     weight: float
 
 
-class Attention(msgspec.Struct, frozen=True, omit_defaults=True):
+class Attention(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Attention statistics of one decoded token, over valid keys only (design §5).
 
     Attributes:
@@ -61,7 +64,7 @@ class Attention(msgspec.Struct, frozen=True, omit_defaults=True):
     top: tuple[Attended, ...] = ()
 
 
-class Token(msgspec.Struct, frozen=True, omit_defaults=True):
+class Token(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """One sampled token id and the doubt it was sampled with (design §5).
 
     Attributes:
