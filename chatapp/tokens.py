@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 # Records are not tracked by the garbage collector (gc=False; they cannot form cycles): a long conversation holds
-# hundreds of thousands of them, and one collection over them would hold up a key for a tenth of a second.
+# hundreds of thousands of them (64k tokens with ten alternatives: a full collection took 45 ms instead of 19).
 
 #: What the sampler did for a token. ``standard`` and greedy tokens have the empty state; the other names are
 #: those of the adaptive sampler (see ``engine/samplers/adaptive.py``); third-party samplers may use their own.
