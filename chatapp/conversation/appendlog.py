@@ -9,6 +9,8 @@ from pathlib import Path
 
 from chatapp.conversation.files import FILES, Files, read_all, write_all, write_atomically
 
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+
 
 class AppendLog:
     """Appends lines to one file. No method raises `OSError` for what happens to the disk: it is told in ``trouble``.
@@ -18,6 +20,7 @@ class AppendLog:
 
     Attributes:
         path: Where the file is; changes when another file has taken its place.
+        writable: False where it is only read; `load` finds out if writing is forbidden.
         trouble: Why lines wait in memory, as a sentence; None when everything is written.
         notices: What happened to the file that the person should know; whoever shows them clears the list.
     """
@@ -57,16 +60,24 @@ class AppendLog:
         Raises:
             OSError: The file cannot be opened or read.
         """
-        access = os.O_RDWR | os.O_APPEND if self.writable else os.O_RDONLY
-        self._fd = self._files.open(self.path, access)
+        self._fd = self._open_existing()
         data = read_all(self._files, self._fd)
         whole = data.rfind(b"\n") + 1
-        self._size, self._torn = len(data), data[whole:]
+        # A reader looks at a torn line again when its other half has come.
+        self._size, self._torn = len(data) if self.writable else whole, data[whole:]
         if self._memory is not None:
             self._memory = [data[:whole]]
-        if not self.writable:
-            self._size, self._torn = whole, b""
         return data[:whole]
+
+    def _open_existing(self) -> int:
+        if self.writable:
+            try:
+                return self._files.open(self.path, os.O_RDWR | os.O_APPEND)
+            except OSError as error:
+                if error.errno not in _FORBIDDEN:
+                    raise
+                self.writable = False
+        return self._files.open(self.path, os.O_RDONLY)
 
     @property
     def torn(self) -> bytes:
@@ -75,6 +86,8 @@ class AppendLog:
 
     def accept_torn(self) -> None:
         """The last line lacks nothing but its newline: it stays, and the next append ends it."""
+        if not self.writable:
+            self._size += len(self._torn)
         if self._memory is not None:
             self._memory.append(self._torn)
         self._torn = b""
@@ -270,6 +283,6 @@ def _sentence(error: OSError, path: Path, lines: int) -> str:
     )
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return f"The disk is full: {kept}. Free some space."
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if error.errno in _FORBIDDEN:
         return f"{path.parent} cannot be written to: {kept}. Give yourself write permission there."
     return f"{path.name} could not be written ({error.strerror or error}): {kept}."

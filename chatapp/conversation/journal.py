@@ -73,7 +73,7 @@ def _grouped(bad: list[tuple[int, str]]) -> list[str]:
     return sentences
 
 
-def is_event(line: bytes, schema: int) -> bool:
+def is_event(line: bytes, schema: int = SCHEMA) -> bool:
     """Whether a line without a newline is whole all the same."""
     try:
         decode(line, schema)
@@ -106,14 +106,16 @@ class Journal:
             raise ChatappError(f"There is no conversation file {path}.", "usage") from None
         except OSError as error:
             raise ChatappError(f"{path} cannot be read: {error.strerror or error}.") from error
-        reading = read(data, self.log.torn)
-        if not looks_like_conversation(reading) and (data or self.log.torn):
+        torn = self.log.torn
+        # While another process writes, a reader may see half a line: that is no damage.
+        reading = read(data, torn if self.log.writable or is_event(torn) else b"")
+        if not looks_like_conversation(reading) and (data + torn).strip():
             self.log.close()
             raise ChatappError(
                 f"{path} is not a conversation of chatapp. To read one of another program use: chatapp import FILE",
                 "usage",
             )
-        if self.log.torn and is_event(self.log.torn, reading.schema):
+        if torn and is_event(torn, reading.schema):
             self.log.accept_torn()
         return reading
 

@@ -82,7 +82,8 @@ class ReplyWriter:
 
         Args:
             finish: Why it ended.
-            text: What was added (given tokens included), where that is not the texts of the tokens joined (`chatapp.protocol.Ended.text`).
+            text: What was added, given tokens included, where that is not the texts of the tokens joined
+                (`chatapp.protocol.Ended.text`).
             seed: The seed that was used (`Ended.seed`), kept with the sampling options.
             show: Show it; False for candidates that wait to be chosen by `set_head`.
         """

@@ -72,14 +72,8 @@ class Store:
 
     def _opened(self, path: Path, lock: Lock | None, reason: str | None) -> ConversationSession:
         journal = Journal(path, files=self._files, writable=reason is None)
-        try:
-            reading = journal.load()
-        except ChatappError:
-            if reason is not None:
-                raise
-            # A folder that can be written with a file in it that cannot.
-            journal = Journal(path, files=self._files, writable=False)
-            reading = journal.load()
+        reading = journal.load()
+        if reason is None and not journal.log.writable:
             reason = f"{path.name} cannot be written to."
         if reading.newer and reason is None:
             reason = f"{path.name} was written by a later version of chatapp."
@@ -88,6 +82,8 @@ class Store:
         token_records = Records(token_path, files=self._files, writable=reason is None)
         token_records.load()
         session = ConversationSession(self, conversation, journal, token_records, lock, read_only=reason)
+        if not reading.events and not reading.notices:  # made just before the program ended
+            session.begin_file(events.Opened(events.SCHEMA, path.stem, events.now()))
         session.recover(reading)
         return session
 

@@ -169,6 +169,14 @@ def test_files_of_other_programs_are_refused_with_a_sentence_or_are_empty(store,
     assert (store.folder / f"{name}.jsonl").read_bytes() == data
 
 
+def test_an_empty_file_becomes_a_conversation_with_the_first_message(store):
+    session = store.open(put(store, b""))
+    session.add_message("user", "Hi")
+    session.close()
+    assert b'"type":"conversation","schema":1,"id":"broken"' in session.path.read_bytes()
+    assert contents(store.open("broken")) == ["Hi"]
+
+
 @pytest.mark.parametrize("id", ["../../evil", "x" * 5000, "a\0b", "", "."])
 def test_an_id_inside_a_file_leads_nowhere(store, id):
     first = events.encode(events.Opened(1, id, ""))
