@@ -29,12 +29,14 @@ class Suggestion:
         help: A few words beside it.
         start: Column of the prompt's line where the replaced part begins.
         replacement: What is put there, up to the cursor.
+        runs: It makes a whole command, which Enter runs.
     """
 
     text: str
     help: str
     start: int
     replacement: str
+    runs: bool = False
 
 
 def is_command(text: str) -> bool:
@@ -57,7 +59,7 @@ def parse(text: str) -> Call:
     table = commands()
     if name in table:
         return Call(table[name], argument.strip())
-    fitting = [command for command in table if name and command.startswith(name)]
+    fitting = [command for command in sorted(table) if name and command.startswith(name)]
     if len(fitting) == 1:
         return Call(table[fitting[0]], argument.strip())
     if fitting:
@@ -72,13 +74,19 @@ def complete(line: str, keymap: Keymap, arguments: Arguments) -> list[Suggestion
     name, space, argument = line[1:].partition(" ")
     if not space:
         return [
-            Suggestion(f"/{command}", _help(action, keymap), 0, f"/{command}{' ' if action.argument else ''}")
+            Suggestion(
+                f"/{command}",
+                _help(action, keymap),
+                0,
+                f"/{command}{' ' if action.argument else ''}",
+                runs=not action.argument or action.argument.startswith("["),
+            )
             for command, action in sorted(commands(keymap.actions.values()).items())
             if command.startswith(name)
         ]
     start = len(name) + 2
     return [
-        Suggestion(value, "", start, value)
+        Suggestion(value, "", start, value, runs=True)
         for value in arguments.get(name, ())
         if value.startswith(argument) and value != argument
     ]

@@ -7,7 +7,7 @@ This table is the only place where a key is written down. Bindings, F1 help, the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -102,7 +102,7 @@ ACTIONS: tuple[Action, ...] = (
     _action("anywhere", "app.quit", "ctrl+q", "Quit", "Leave; everything is saved", "quit", priority=True),
     _action("anywhere", "chat.stop", "", "Stop", "Stop the reply that is being made", "stop"),
     _action("anywhere", "chat.system", "", "System", "Edit the system message", "system", "[text]"),
-    _action("anywhere", "chat.sampling", "f6", "Sampling", "Sampling settings of this conversation", "sampling"),
+    _action("anywhere", "chat.sampling", "f8", "Sampling", "Sampling settings of this conversation", "sampling"),
     _action("anywhere", "chat.set", "", "Set", "Set one sampling option", "set", "option value"),
     _action("anywhere", "chat.pause", "", "Pause", "Stop before a token above this entropy", "pause", "[nats|off]"),
     _action("anywhere", "chat.rename", "", "Rename", "Name this conversation", "rename", "[title]"),
@@ -190,31 +190,33 @@ class Keymap:
         """
         self.problems: list[str] = []
         self.actions = {action.id: action for action in ACTIONS}
-        for id_, keys in (overrides or {}).items():
-            self._override(id_, keys)
-
-    def _override(self, id_: str, keys: str) -> None:
-        action = self.actions.get(id_)
-        if action is None:
-            self.problems.append(f"config.toml names no action of chatapp in [keys]: {id_}. F1 shows the ids.")
-            return
-        changed = replace(action, keys=tuple(keys.replace(",", " ").split()))
-        clash = self._clash(changed)
-        if clash is not None:
-            key, other = clash
+        wanted = dict(self._known(overrides or {}))
+        while clash := self._clash(wanted):
+            changed, key, other = clash
             self.problems.append(
-                f"The key {key} of {id_} in config.toml already belongs to {other.id}; change one of them there."
+                f"The key {key} of {changed.id} in config.toml already belongs to {other.id}; change one of them there."
             )
-            return
-        self.actions[id_] = changed
+            del wanted[changed.id]
+        self.actions |= wanted
 
-    def _clash(self, changed: Action) -> tuple[str, Action] | None:
-        for action in self.actions.values():
-            if action.id == changed.id or not _meet(action.scope, changed.scope):
-                continue
-            for key in changed.keys:
-                if normal_key(key) in {normal_key(other) for other in action.keys}:
-                    return key, action
+    def _known(self, overrides: Mapping[str, str]) -> Iterator[tuple[str, Action]]:
+        for id_, keys in overrides.items():
+            if id_ in self.actions:
+                yield id_, replace(self.actions[id_], keys=tuple(keys.replace(",", " ").split()))
+            else:
+                self.problems.append(f"config.toml names no action of chatapp in [keys]: {id_}. F1 shows the ids.")
+
+    def _clash(self, wanted: Mapping[str, Action]) -> tuple[Action, str, Action] | None:
+        """The first changed action that shares a key with another one, all changes taken together."""
+        together = {**self.actions, **wanted}
+        for changed in wanted.values():
+            for other in together.values():
+                if other.id == changed.id or not _meet(other.scope, changed.scope):
+                    continue
+                taken = {normal_key(key) for key in other.keys}
+                for key in changed.keys:
+                    if normal_key(key) in taken:
+                        return changed, key, other
         return None
 
     def scope(self, scope: Scope) -> list[Action]:

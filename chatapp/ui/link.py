@@ -13,7 +13,7 @@ from typing import Literal
 
 from chatapp.client import EngineClient, EngineLost
 from chatapp.errors import ChatappError
-from chatapp.protocol import Cancel, Fetch, Fetched, Load, Loaded, Progress
+from chatapp.protocol import Cancel, Fetch, Fetched, Leave, Load, Loaded, Progress
 
 Phase = Literal["off", "starting", "loading", "ready", "failed", "lost"]
 
@@ -64,6 +64,7 @@ class EngineLink:
         self._client: EngineClient | None = None
         self._settled = asyncio.Event()
         self._opening: asyncio.Task[None] | None = None
+        self._asking: asyncio.Task[None] | None = None
 
     def open(self, model: str) -> None:
         """Starts an engine (if none runs) and loads a model, in the background; `ready` waits for it."""
@@ -108,8 +109,18 @@ class EngineLink:
 
     def check(self) -> None:
         """Notices an engine that ended while nothing was asked of it."""
-        if self._client is not None and not self._client.alive and self.status.phase != "lost":
+        client = self._client
+        if client is not None and not client.alive and self.status.phase == "ready":
             self.lost(EngineLost("The engine ended."))
+            self._asking = asyncio.create_task(self._ask_why(client), name="why did the engine end")
+
+    async def _ask_why(self, client: EngineClient) -> None:
+        """An engine that ended tells its last words to whoever asks something of it."""
+        try:
+            await client.ask(Leave(client.next_request(), ""))
+        except EngineLost as error:
+            if self.status.phase == "lost":
+                self.status = replace(self.status, message=str(error))
 
     async def close(self) -> None:
         """Ends the engine."""

@@ -7,6 +7,7 @@ from chatapp.conversation.store import Store
 from chatapp.settings import Settings
 from chatapp.ui.changes import PromptBack, Said
 from chatapp.ui.chat import Chat
+from chatapp.ui.downloads import Downloads
 from chatapp.ui.link import EngineLink
 
 
@@ -20,12 +21,14 @@ class Workspace:
         store: Where conversations are kept.
         link: The engine.
         chat: The conversation that is shown.
+        downloads: Models on their way.
     """
 
     def __init__(self, store: Store, link: EngineLink, settings: Settings, chat: ConversationSession) -> None:
         self.store = store
         self.link = link
         self.settings = settings
+        self.downloads = Downloads(link)
         self._open: dict[str, Chat] = {}
         self.chat = self._add(chat)
 
@@ -74,8 +77,8 @@ class Workspace:
         return [chat for chat in self._open.values() if chat is not self.chat and chat.busy]
 
     def tend(self) -> list[Said]:
-        """Looks after what is not shown: closes what has ended, and returns what the person should hear of it."""
-        said: list[Said] = []
+        """Looks after what is not shown: closes what has ended, and returns what the person should hear."""
+        said, self.downloads.told = self.downloads.told, []
         for chat in [chat for chat in self._open.values() if chat is not self.chat]:
             said += [change for change in chat.changes if isinstance(change, Said)]
             back = [change for change in chat.changes if isinstance(change, PromptBack)]
@@ -94,4 +97,5 @@ class Workspace:
                 await chat.settled()
         for chat in self._open.values():
             chat.session.close()
+        await self.downloads.close()
         await self.link.close()

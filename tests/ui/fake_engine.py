@@ -83,6 +83,7 @@ class FakeEngine:
         rate: Tokens per second; 0 is as fast as the event loop allows.
         prefill_steps: How many `Prefill` events come before a reply; each waits ``prefill_delay`` seconds.
         gate: While it is cleared, no token comes: for tests that need a reply in flight.
+        loading: While it is cleared, a model stays half loaded.
         failure: A `Failed` to answer the next `Generate` with.
     """
 
@@ -104,6 +105,8 @@ class FakeEngine:
         self.requests: list[AnyRequest] = []
         self.gate = asyncio.Event()
         self.gate.set()
+        self.loading = asyncio.Event()
+        self.loading.set()
         self.failure: Failed | None = None
         self._numbers = itertools.count(1)
         self._cancelled: set[int] = set()
@@ -178,6 +181,7 @@ class FakeEngine:
     async def _load(self, request: Load) -> AsyncGenerator[AnyEvent, None]:
         yield Progress(request.request, "load", 1, 2, "steps")
         await asyncio.sleep(self.load_delay)
+        await self.loading.wait()
         if request.model not in self.models:
             yield Failed(request.request, "model", f"No model is called {request.model}; chatapp models lists them.")
             return

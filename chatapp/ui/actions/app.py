@@ -16,7 +16,7 @@ class AppActions(Group):
     def help(self, argument: str) -> None:
         from chatapp.ui.screens.help import HelpScreen
 
-        self.screen.app.push_screen(HelpScreen(self.screen.keymap, self.screen.scope))
+        self.app.push_screen(HelpScreen(self.screen.keymap, self.screen.scope))
 
     async def inspector(self, argument: str) -> None:
         panels = self.screen.query(InspectorPanel)
@@ -51,7 +51,7 @@ class AppActions(Group):
             return
         from chatapp.ui.screens.models import ModelsScreen
 
-        self.screen.app.push_screen(ModelsScreen(self.workspace.link), self._load)
+        self.app.push_screen(ModelsScreen(self.workspace.downloads, self.workspace.link.status.model), self._load)
 
     def _load(self, name: str | None) -> None:
         if not name:
@@ -70,22 +70,26 @@ class AppActions(Group):
     def palette(self, argument: str) -> None:
         from chatapp.ui.palette import ActionProvider
 
-        self.screen.app.push_screen(CommandPalette(providers=[ActionProvider], placeholder="What to do?"))
+        self.app.push_screen(CommandPalette(providers=[ActionProvider], placeholder="What to do?"))
 
     def theme(self, argument: str) -> None:
-        app = self.screen.app
-        names = sorted(app.available_themes)
+        app = self.app
+        names = app.looks.names
+        if argument and argument not in names:
+            raise Refused(f"There is no theme {argument!r}; there are {', '.join(names)}.")
         if argument:
-            if argument not in names:
-                raise Refused(f"There is no theme {argument!r}; there are {', '.join(names)}.")
-            app.theme = argument
+            app.looks.choose(argument)
             return
         from chatapp.ui.screens.pick import PickScreen
 
-        def show(name: str) -> None:
+        def preview(name: str) -> None:
             app.theme = name
 
-        app.push_screen(PickScreen("Theme", [(name, name) for name in names], app.theme, show))
+        def chosen(name: str | None) -> None:
+            if name is not None:
+                app.looks.choose(name)
+
+        app.push_screen(PickScreen("Theme", [(name, name) for name in names], app.theme, preview), chosen)
 
     def new(self, argument: str) -> None:
         if self.screen.edit_box.editing is not None:
@@ -98,11 +102,11 @@ class AppActions(Group):
     def screenshot(self, argument: str) -> None:
         path = Path(argument or f"chatapp-{time.strftime('%Y%m%d-%H%M%S')}.svg").expanduser().absolute()
         try:
-            path.write_text(self.screen.app.export_screenshot(title="chatapp"), encoding="utf-8")
+            path.write_text(self.app.export_screenshot(title="chatapp"), encoding="utf-8")
         except OSError as error:
             raise Refused(f"{path} cannot be written: {error.strerror}.") from error
         self.say(f"Written to {path}.")
 
     def quit(self, argument: str) -> None:
         self.screen.keep_draft()
-        self.screen.app.exit()
+        self.app.exit()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from chatapp.ui.changes import Refused, Severity
 from chatapp.ui.chat import Chat
@@ -10,6 +10,7 @@ from chatapp.ui.transcript import Transcript
 from chatapp.ui.workspace import Workspace
 
 if TYPE_CHECKING:
+    from chatapp.ui.app import ChatApp
     from chatapp.ui.screens.chat import ChatScreen
 
 
@@ -18,6 +19,10 @@ class Group:
 
     def __init__(self, screen: ChatScreen) -> None:
         self.screen = screen
+
+    @property
+    def app(self) -> ChatApp:
+        return cast("ChatApp", self.screen.app)
 
     @property
     def workspace(self) -> Workspace:

@@ -30,7 +30,7 @@ class ChatActions(Group):
 
         self._writable()
         screen = SamplingScreen(self.chat.option("sampling", {}), self.chat.sampling, self._model_sampling())
-        self.screen.app.push_screen(screen, self._take_sampling)
+        self.app.push_screen(screen, self._take_sampling)
 
     def _model_sampling(self) -> Sampling:
         loaded = self.workspace.link.status.loaded
@@ -66,7 +66,7 @@ class ChatActions(Group):
         from chatapp.ui.screens.ask import AskScreen
 
         title = self.chat.session.conversation.title
-        self.screen.app.push_screen(AskScreen("Title of this conversation", title), self._rename)
+        self.app.push_screen(AskScreen("Title of this conversation", title), self._rename)
 
     def _rename(self, title: str | None) -> None:
         if title and title.strip():
@@ -74,13 +74,19 @@ class ChatActions(Group):
             self.screen.rebuild()
 
     def export(self, argument: str) -> None:
-        from chatapp.conversation.exchange import export
+        from chatapp.conversation.exchange.registry import exporter, format_of
+        from chatapp.conversation.exchange.transcript import transcript_of
 
-        if not self.chat.session.conversation.messages:
+        session = self.chat.session
+        if not session.conversation.messages:
             raise Refused("There is nothing to export yet.")
-        path = Path(argument or f"{file_name(self.chat.session.conversation.title)}.html").expanduser()
-        written = export(self.chat.session, path)
-        self.say(f"Written to {written}.")
+        path = Path(argument or f"{file_name(session.conversation.title)}.html").expanduser().absolute()
+        text = exporter(format_of(path.suffix)).write(transcript_of(session), tree=False)
+        try:
+            path.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise Refused(f"{path} cannot be written: {error.strerror}.") from error
+        self.say(f"Written to {path}.")
 
     def retry_save(self, argument: str) -> None:
         if self.chat.session.trouble is None:

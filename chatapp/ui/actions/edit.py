@@ -52,7 +52,7 @@ class EditActions(Group):
 
     def external(self, argument: str) -> None:
         area = self.screen.edit_box.area
-        area.show_text(external.edit(self.screen.app, area.full_text))
+        area.show_text(external.edit(self.app, area.full_text))
 
     def cancel(self, argument: str) -> None:
         self.screen.hide_editor()

@@ -49,7 +49,7 @@ class ListActions(Group):
         from chatapp.ui.screens.ask import AskScreen
 
         chosen = self._chosen()
-        self.screen.app.push_screen(
+        self.app.push_screen(
             AskScreen("Title of the conversation", chosen.title), lambda title: self._rename(chosen.id, title)
         )
 

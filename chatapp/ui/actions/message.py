@@ -57,7 +57,7 @@ class MessageActions(Group):
     def edit_external(self, argument: str) -> None:
         id = self.target()
         self.screen.groups.edit.open(id)
-        self.screen.edit_box.area.show_text(external.edit(self.screen.app, self.screen.edit_box.area.full_text))
+        self.screen.edit_box.area.show_text(external.edit(self.app, self.screen.edit_box.area.full_text))
 
     def regenerate(self, argument: str) -> None:
         self.chat.regenerate(self._tree_target())
@@ -111,7 +111,7 @@ class MessageActions(Group):
                 self.chat.choose(id)
                 self.screen.tick()
 
-        self.screen.app.push_screen(CompareScreen(title, views, current, self.transcript), chosen)
+        self.app.push_screen(CompareScreen(title, views, current, self.transcript), chosen)
 
     def delete(self, argument: str) -> None:
         self.chat.delete(self._tree_target())
@@ -140,14 +140,14 @@ class MessageActions(Group):
 
     async def copy(self, argument: str) -> None:
         text = self.screen.get_selected_text() or self.transcript.source_of(self.target())
-        await clipboard.copy(text, self.screen.app.copy_to_clipboard)
+        await clipboard.copy(text, self.app.copy_to_clipboard)
         self.say("Copied.")
 
     async def copy_code(self, argument: str) -> None:
         blocks = code_blocks(self.transcript.source_of(self.target()))
         if not blocks:
             raise Refused("There is no code block in this message.")
-        await clipboard.copy(blocks[-1], self.screen.app.copy_to_clipboard)
+        await clipboard.copy(blocks[-1], self.app.copy_to_clipboard)
         self.say("The last code block is copied.")
 
     # -- looking

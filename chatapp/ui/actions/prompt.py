@@ -40,7 +40,7 @@ class PromptActions(Group):
 
     def external(self, argument: str) -> None:
         area = self.screen.prompt.area
-        area.show_text(external.edit(self.screen.app, area.full_text))
+        area.show_text(external.edit(self.app, area.full_text))
 
     def older(self, argument: str) -> None:
         area = self.screen.prompt.area

@@ -157,8 +157,7 @@ class Prompt(Vertical):
             return
         chosen = self._suggestions[index]
         self.area.complete(chosen.start, chosen.replacement)
-        whole = chosen.replacement.startswith("/") and not chosen.replacement.endswith(" ")
-        if run and (whole or self.area.text.startswith("/")) and not chosen.replacement.endswith(" "):
+        if run and chosen.runs:
             self.close_completions()
             self.post_message(self.Ready())
 

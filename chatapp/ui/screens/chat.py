@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual import on
 from textual.app import ComposeResult
@@ -27,13 +28,16 @@ from chatapp.ui.widgets.banner import Banner
 from chatapp.ui.widgets.context_bar import ContextBar, Window
 from chatapp.ui.widgets.edit_box import EditBox, Editing
 from chatapp.ui.widgets.hints import Hints
-from chatapp.ui.widgets.inspector import Inspected
 from chatapp.ui.widgets.legend import Legend
 from chatapp.ui.widgets.pane import TranscriptPane
 from chatapp.ui.widgets.side import InspectorPanel
+from chatapp.ui.widgets.sparkline import DoubtSparkline
 from chatapp.ui.widgets.status import StatusLine, cached_tokens, parts
 from chatapp.ui.widgets.welcome import Welcome
 from chatapp.ui.workspace import Workspace
+
+if TYPE_CHECKING:
+    from chatapp.ui.app import ChatApp
 
 #: Clock of the screen, in ticks a second.
 RATE = 30
@@ -60,6 +64,7 @@ class ChatScreen(Screen[None]):
         self.views = Views(workspace.chat)
         self._draft_kept = True
         self._ticks = 0
+        self._from_prompt = False
 
     # -- what is on it
 
@@ -196,9 +201,7 @@ class ChatScreen(Screen[None]):
         workspace = self.workspace
         chat, link = workspace.chat, workspace.link
         link.check()
-        self.query_one(StatusLine).show(
-            parts(chat, link.status, len(workspace.elsewhere), bits=self.transcript.unit == "bits")
-        )
+        self.query_one(StatusLine).show(parts(chat, link.status, workspace, bits=self.transcript.unit == "bits"))
         self.query_one(Welcome).follow(link.status)
         self.query_one(Banner).show(self._lasting())
         self.query_one(Hints).show_scope(self.scope)
@@ -212,10 +215,18 @@ class ChatScreen(Screen[None]):
         self._say_notices()
         if chat.session.read_only and chat.session.poll():
             self.rebuild()
+        for problem in self._looks_problems():
+            self.say(problem, "warning")
         self.transcript.refresh_scales()
         self._show_memory()
         if not self._draft_kept:
             self.keep_draft()
+
+    def _looks_problems(self) -> list[str]:
+        looks = cast("ChatApp", self.app).looks
+        looks.poll()
+        problems, looks.problems = looks.problems, []
+        return problems
 
     def _lasting(self) -> str:
         """The most important thing that stays wrong; empty if nothing is."""
@@ -233,7 +244,13 @@ class ChatScreen(Screen[None]):
     def rebuild(self) -> None:
         """Shows the conversation as it is now."""
         views = self.views.shown()
-        self.transcript.set_messages(views, at_end=self.transcript.following)
+        transcript = self.transcript
+        focused = transcript.focused_entry
+        place = transcript.document.index_of(focused.id) if focused is not None else -1
+        transcript.set_messages(views, at_end=transcript.following)
+        if views and place >= 0 and transcript.message_cursor is None:
+            # Another version stands in the focused message's place.
+            transcript.focus_message(views[min(place, len(views) - 1)].id, scroll=False)
         self.query_one(Welcome).display = not views
         self.query_one(TranscriptPane).display = bool(views)
         self.query_one("#title", Static).update(visible(self.workspace.chat.session.conversation.title or "New chat"))
@@ -298,13 +315,12 @@ class ChatScreen(Screen[None]):
     @on(Transcript.TokenFocused)
     def inspect(self) -> None:
         """Shows the token under the cursor in the inspector, if that is open."""
-        transcript = self.transcript
-        entry, index = transcript.focused_entry, transcript.token_cursor
         for panel in self.query(InspectorPanel):
-            if entry is None or index is None:
-                panel.inspect(None, transcript)
-            else:
-                panel.inspect(Inspected(entry.tokens[index], index, len(entry.tokens)), transcript)
+            panel.follow(self.transcript)
+
+    @on(DoubtSparkline.Walked)
+    def _walk(self, event: DoubtSparkline.Walked) -> None:
+        self.transcript.focus_token(event.message_id, event.index)
 
     # -- focus, editor
 
@@ -323,22 +339,24 @@ class ChatScreen(Screen[None]):
 
     def show_editor(self, editing: Editing, text: str) -> None:
         """Puts the message editor in the prompt's place."""
+        self._from_prompt = self.scope == "prompt"
         self.prompt.display = False
         self.edit_box.open(editing, text)
 
     def hide_editor(self) -> None:
-        """Puts the prompt back."""
+        """Puts the prompt back, and the keyboard where it was."""
         self.edit_box.close()
         self.prompt.display = True
-        self.focus_transcript()
+        if self._from_prompt:
+            self.focus_prompt()
+        else:
+            self.focus_transcript()
 
     @on(EditBox.Changed)
     def _forecast(self) -> None:
         self.run_worker(self._show_forecast(), exclusive=True, group="forecast")
 
     async def _show_forecast(self) -> None:
-        import asyncio
-
         await asyncio.sleep(0.25)
         editing = self.edit_box.editing
         if editing is None:

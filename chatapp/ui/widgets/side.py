@@ -7,17 +7,31 @@ from textual.containers import VerticalScroll
 
 from chatapp.ui.transcript import Transcript
 from chatapp.ui.widgets.inspector import Inspected, Inspector
+from chatapp.ui.widgets.sparkline import DoubtSparkline
 
 
 class InspectorPanel(VerticalScroll, can_focus=False):
-    """Holds the inspector and lets it scroll."""
+    """The course of the reply's doubt, and everything known about the token under the cursor."""
 
     def __init__(self) -> None:
         super().__init__(id="inspector-panel")
 
     def compose(self) -> ComposeResult:
+        yield DoubtSparkline(id="sparkline")
         yield Inspector(id="inspector")
 
-    def inspect(self, inspected: Inspected | None, transcript: Transcript) -> None:
-        """Shows a token in the transcript's unit and scales."""
-        self.query_one(Inspector).inspect(inspected, unit=transcript.unit, scales=transcript.scales)
+    def on_mount(self) -> None:
+        self.query_one(DoubtSparkline).can_focus = False  # the keys of tokens walk it
+
+    def follow(self, transcript: Transcript) -> None:
+        """Shows the token under the transcript's cursor, in its unit and scales."""
+        entry, index = transcript.focused_entry, transcript.token_cursor
+        sparkline, inspector = self.query_one(DoubtSparkline), self.query_one(Inspector)
+        sparkline.set_scale(transcript.heat, transcript.scales)
+        if entry is None or index is None:
+            sparkline.set_tokens("", ())
+            inspector.inspect(None, unit=transcript.unit, scales=transcript.scales)
+            return
+        sparkline.set_tokens(entry.id, entry.tokens, index)
+        inspected = Inspected(entry.tokens[index], index, len(entry.tokens))
+        inspector.inspect(inspected, unit=transcript.unit, scales=transcript.scales)

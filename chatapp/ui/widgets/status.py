@@ -14,6 +14,7 @@ from chatapp.text import visible
 from chatapp.ui.chat import Chat
 from chatapp.ui.link import EngineStatus
 from chatapp.ui.reply import Reply
+from chatapp.ui.workspace import Workspace
 
 
 @dataclass(frozen=True)
@@ -29,11 +30,13 @@ class Part:
     rank: int = 0
 
 
-def parts(chat: Chat, engine: EngineStatus, elsewhere: int, bits: bool = False) -> list[Part]:
+def parts(chat: Chat, engine: EngineStatus, workspace: Workspace, bits: bool = False) -> list[Part]:
     """What the status line says now, from left to right."""
     found = [Part(visible(_model(engine)), "$text", 0), _state(chat, engine)]
-    if elsewhere:
-        found.append(Part(f"{elsewhere} more in the background", rank=3))
+    if workspace.elsewhere:
+        found.append(Part(f"{len(workspace.elsewhere)} more in the background", rank=3))
+    for download in workspace.downloads.running.values():
+        found.append(Part(f"{visible(download.name)}: {progress_words(download.progress)}", "$text-accent", rank=3))
     if chat.reply is not None and chat.reply.rate:
         found.append(Part(f"{chat.reply.rate:.1f} tok/s", rank=1))
     elif chat.ended is not None and chat.ended.tokens:

@@ -1,0 +1,109 @@
+"""The whole app on a fake engine and real files, played by the keyboard."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+
+from textual.pilot import Pilot
+
+from chatapp.conversation.store import Store
+from chatapp.protocol import Load
+from chatapp.settings import Settings
+from chatapp.ui.app import ChatApp
+from chatapp.ui.link import EngineLink
+from chatapp.ui.screens.chat import ChatScreen
+from chatapp.ui.workspace import Workspace
+from tests.ui.fake_engine import FakeEngine
+
+
+class Stage:
+    """An app that runs, and what tests look at."""
+
+    def __init__(self, engine: FakeEngine, folder: Path, settings: Settings, open_id: str | None = None) -> None:
+        self.engine = engine
+        self.engines = [engine]
+        self.store = Store(folder)
+        link = EngineLink(self._start, lambda number, model: Load(number, model))
+        session = self.store.open(open_id) if open_id else self.store.new("fake-model", settings.system)
+        self.app = ChatApp(Workspace(self.store, link, settings, session), "fake-model")
+        self.pilot: Pilot[None]
+
+    async def _start(self) -> FakeEngine:
+        if not self.engine.alive:
+            self.engine = FakeEngine(self.engine.script)
+            self.engines.append(self.engine)
+        return self.engine
+
+    @property
+    def screen(self) -> ChatScreen:
+        screen = self.app.screen_stack[0]
+        assert isinstance(screen, ChatScreen)
+        return screen
+
+    @property
+    def workspace(self) -> Workspace:
+        return self.app.workspace
+
+    @property
+    def texts(self) -> list[str]:
+        """The messages shown by the transcript."""
+        return [entry.content for entry in self.screen.transcript.document.entries]
+
+    @property
+    def said(self) -> list[str]:
+        """Notifications so far."""
+        return [notification.message for notification in self.app._notifications]
+
+    def reopened(self) -> list[str]:
+        """What the conversation's file says."""
+        return [m.content for m in self.store.open(self.workspace.chat.id, read_only=True).conversation.path()]
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.pilot.pause()
+
+    async def type(self, text: str) -> None:
+        """Types into what has the keyboard."""
+        await self.pilot.press(*("space" if character == " " else character for character in text))
+
+    async def say(self, text: str) -> None:
+        """Sends a message and waits for the whole reply."""
+        self.screen.focus_prompt()
+        self.screen.prompt.area.show_text(text)
+        await self.press("enter")
+        await self.settled()
+
+    async def settled(self) -> None:
+        await self.until(lambda: not self.workspace.chat.busy)
+        self.screen.tick()
+        await self.pilot.pause()
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Waits for something to be seen; the limit is far beyond what a slow machine takes."""
+        for _ in range(600):
+            if condition():
+                return
+            await self.pilot.pause()
+            await asyncio.sleep(0.005)
+        raise AssertionError(f"it did not come about; said: {self.said}; shown: {self.texts}")
+
+
+@contextlib.asynccontextmanager
+async def stage(
+    folder: Path,
+    engine: FakeEngine | None = None,
+    settings: Settings | None = None,
+    size: tuple[int, int] = (80, 24),
+    open_id: str | None = None,
+    ready: bool = True,
+) -> AsyncGenerator[Stage, None]:
+    """Runs the app without a terminal."""
+    played = Stage(engine or FakeEngine(), folder, settings or Settings(), open_id)
+    async with played.app.run_test(size=size, notifications=True) as pilot:
+        played.pilot = pilot
+        if ready:
+            await played.until(lambda: played.workspace.link.status.phase == "ready")
+        yield played

@@ -1,0 +1,116 @@
+"""The table of actions: every action has a method, no key is dead, overrides and clashes."""
+
+from __future__ import annotations
+
+import pytest
+from textual.widgets import TextArea
+
+from chatapp.settings import Settings
+from chatapp.ui import commands
+from chatapp.ui.actions.groups import Groups
+from chatapp.ui.keymap import ACTIONS, SCOPES, Keymap, normal_key, shown_key
+from tests.ui.app.stage import stage
+
+MOVEMENT = ("next", "previous", "first", "last", "down", "up", "page", "left", "right", "escape", "leave", "prompt")
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.id)
+def test_every_action_has_a_method(action):
+    groups = Groups.__new__(Groups)
+    groups.__init__(None)
+    method, _ = groups.method(action.id)
+    assert callable(method)
+
+
+def test_ids_and_commands_are_unique():
+    assert len({action.id for action in ACTIONS}) == len(ACTIONS)
+    named = [action.command for action in ACTIONS if action.command]
+    assert len(set(named)) == len(named)
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_no_key_is_given_twice_where_it_could_be_meant(scope):
+    seen: dict[str, str] = {}
+    for action in Keymap().scope(scope):
+        for key in map(normal_key, action.keys):
+            assert key not in seen, f"{key}: {seen.get(key)} and {action.id}"
+            seen[key] = action.id
+
+
+def test_keys_for_anywhere_are_not_swallowed_by_the_text_areas():
+    own = {key for binding in TextArea.BINDINGS for key in binding.key.split(",")}
+    for action in ACTIONS:
+        if action.scope == "anywhere" and not action.priority:
+            assert not own & set(action.keys), action.id
+
+
+def test_keys_that_terminals_cannot_send_are_never_the_only_way():
+    unsure = {
+        "shift+enter",
+        "ctrl+enter",
+        "alt+enter",
+        "ctrl+i",
+        "ctrl+m",
+        "ctrl+up",
+        "ctrl+down",
+        "alt+up",
+        "alt+down",
+    }
+    for action in ACTIONS:
+        if action.keys and action.name not in ("older", "newer"):
+            assert set(action.keys) - unsure, action.id
+
+
+def test_an_override_replaces_the_keys_and_a_clash_is_named():
+    keymap = Keymap({"message.edit": "x, f9", "message.copy": "r", "app.none": "q"})
+    assert keymap.actions["message.edit"].keys == ("x", "f9")
+    assert keymap.textual() == {"message.edit": "x,f9"}
+    assert keymap.actions["message.copy"].keys == ("y",)
+    unknown, clash = keymap.problems
+    assert "app.none" in unknown
+    assert "r of message.copy" in clash
+    assert "message.regenerate" in clash
+
+
+def test_swapping_two_keys_is_no_clash():
+    keymap = Keymap({"message.edit": "r", "message.regenerate": "e"})
+    assert keymap.problems == []
+    assert keymap.actions["message.edit"].keys == ("r",)
+
+
+def test_keys_are_shown_as_people_write_them():
+    assert [shown_key(key) for key in ("ctrl+j", "f1", "slash", "G", "shift+enter")] == [
+        "Ctrl+J",
+        "F1",
+        "/",
+        "G",
+        "Shift+Enter",
+    ]
+
+
+async def test_a_rebound_key_works_and_the_old_one_does_not(tmp_path):
+    async with stage(tmp_path, settings=Settings(keys={"message.heat": "x"})) as s:
+        await s.say("one")
+        before = s.screen.transcript.heat
+        await s.press("escape", "h")
+        assert s.screen.transcript.heat == before
+        await s.press("x")
+        assert s.screen.transcript.heat == before.next
+
+
+def test_commands_complete_by_prefix_and_may_be_shortened():
+    keymap = Keymap()
+    found = [suggestion.replacement for suggestion in commands.complete("/re", keymap, {})]
+    assert found == ["/redo", "/regenerate", "/rename ", "/restart"]
+    assert commands.parse("/regen").action.id == "message.regenerate"
+    assert commands.parse("/set top_k 4").argument == "top_k 4"
+    with pytest.raises(commands.UsageError, match="can mean /redo, "):
+        commands.parse("/re")
+    with pytest.raises(commands.UsageError, match="no command /usr/bin"):
+        commands.parse("/usr/bin")
+
+
+def test_two_slashes_send_the_text_as_it_is():
+    assert not commands.is_command("//etc/hosts")
+    assert commands.literal("//etc/hosts") == "/etc/hosts"
+    assert not commands.is_command("/etc/hosts\nis a file")

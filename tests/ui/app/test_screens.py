@@ -1,0 +1,252 @@
+"""Conversations at the side, models, themes, exports, sizes."""
+
+from __future__ import annotations
+
+import pytest
+from textual.widgets import OptionList
+
+from chatapp.models import catalog
+from chatapp.models.registry import ModelSpec, Registry
+from chatapp.protocol import Fetch, Generate, Load
+from chatapp.settings import Settings
+from chatapp.ui.screens import models
+from chatapp.ui.screens.models import ModelsScreen
+from chatapp.ui.screens.pick import PickScreen
+from chatapp.ui.widgets.chat_list import ChatList, ChatOptions
+from tests.ui.app.stage import Stage, stage
+from tests.ui.fake_engine import FakeEngine
+
+
+async def two_chats(s: Stage) -> tuple[str, str]:
+    """Two conversations; the second is shown."""
+    await s.say("about tea")
+    first = s.workspace.chat.id
+    await s.press("ctrl+n")
+    await s.say("about coffee")
+    return first, s.workspace.chat.id
+
+
+async def open_list(s: Stage) -> ChatList:
+    await s.press("f3")
+    await s.until(lambda: s.screen.query(ChatList) and s.screen.query_one(ChatOptions).option_count)
+    return s.screen.query_one(ChatList)
+
+
+async def test_a_conversation_is_found_by_its_text_and_opened_at_the_message(tmp_path):
+    async with stage(tmp_path, size=(120, 30)) as s:
+        first, _ = await two_chats(s)
+        chats = await open_list(s)
+        await s.press("slash")
+        await s.type("tea")
+        await s.until(lambda: chats.chosen and chats.chosen.message and chats.chosen.id == first)
+        await s.press("enter", "enter")
+        await s.until(lambda: s.workspace.chat.id == first)
+        assert s.texts[0] == "about tea"
+        assert s.screen.transcript.message_cursor == chats.chosen.message
+
+
+async def test_rename_trash_and_undo_in_the_list(tmp_path):
+    async with stage(tmp_path, size=(120, 30)) as s:
+        first, second = await two_chats(s)
+        chats = await open_list(s)
+        await s.until(lambda: chats.chosen and chats.chosen.id == second)
+        await s.press("down", "r")
+        await s.until(lambda: s.app.screen is not s.screen)
+        await s.press("ctrl+a", "ctrl+k")
+        await s.type("Teas")
+        await s.press("enter")
+        await s.until(lambda: chats.chosen and chats.chosen.title == "Teas")
+        await s.press("d")
+        await s.until(lambda: s.screen.query_one(ChatOptions).option_count == 1)
+        assert s.store.ids() == [second]
+        await s.press("u")
+        await s.until(lambda: s.screen.query_one(ChatOptions).option_count == 2)
+        assert set(s.store.ids()) == {first, second}
+        assert s.store.open(first, read_only=True).conversation.title == "Teas"
+
+
+async def test_the_shown_conversation_goes_to_the_trash_and_a_new_one_is_shown(tmp_path):
+    async with stage(tmp_path, size=(120, 30)) as s:
+        _, second = await two_chats(s)
+        chats = await open_list(s)
+        await s.until(lambda: chats.chosen and chats.chosen.id == second)
+        await s.press("d")
+        await s.until(lambda: second not in s.store.ids())
+        assert s.workspace.chat.id != second
+        assert s.texts == []
+
+
+async def test_a_reply_goes_on_in_the_background_while_another_conversation_is_shown(tmp_path):
+    async with stage(tmp_path, FakeEngine(lambda r, c: "slow words here")) as s:
+        s.engine.gate.clear()
+        await s.type("first")
+        await s.press("enter")
+        await s.until(lambda: s.workspace.chat.reply and s.workspace.chat.reply.written)
+        first = s.workspace.chat.id
+        await s.press("ctrl+n")
+        assert any("goes on in the background" in text for text in s.said)
+        await s.type("second")
+        s.engine.gate.set()
+        await s.until(lambda: not s.workspace.elsewhere)
+        await s.until(lambda: any("has ended and is saved" in text for text in s.said))
+        assert [m.content for m in s.store.open(first, read_only=True).conversation.path()] == [
+            "first",
+            "slow words here",
+        ]
+        assert s.screen.prompt.area.text == "second"
+
+
+async def test_a_conversation_that_another_program_has_open_is_shown_and_copied(tmp_path):
+    async with stage(tmp_path) as s:
+        await s.say("one")
+        id = s.workspace.chat.id
+        async with stage(tmp_path, open_id=id) as other:
+            await other.until(lambda: other.screen.query_one("#banner").display)
+            await other.say("two")
+            assert any("can be read here" in text for text in other.said)
+            assert other.screen.prompt.area.text == "two"
+            await s.say("three")
+            await other.until(lambda: len(other.texts) == 4)
+            other.screen.focus_transcript()
+            await other.press("b")
+            assert other.workspace.chat.id != id
+            await other.say("four")
+            assert len(other.reopened()) == 6
+        assert len(s.reopened()) == 4
+
+
+@pytest.fixture
+def two_models(monkeypatch, tmp_path):
+    """A registry with a model that is here and one that has to be fetched."""
+    here = tmp_path / "here"
+    here.mkdir()
+    (here / "config.json").write_text("{}")
+    specs = {
+        "here": ModelSpec("here", f"path:{here}", "Model Here"),
+        "there": ModelSpec("there", "hf:some/there", "Model There", download_bytes=5_000_000_000_000),
+    }
+    monkeypatch.setattr(models, "load_registry", lambda: Registry(specs))
+    monkeypatch.setattr(catalog.hub, "cached_repositories", list)
+
+
+async def test_the_picker_loads_what_is_here_and_fetches_what_is_not(tmp_path, two_models):
+    async with stage(tmp_path / "chats", FakeEngine(models=("fake-model", "here"), load_delay=0.2)) as s:
+        await s.press("f4")
+        assert isinstance(s.app.screen, ModelsScreen)
+        options = s.app.screen.query_one(OptionList)
+        await s.until(lambda: options.option_count == 2)
+        assert "more than the free memory" in str(options.get_option_at_index(1).prompt)
+        await s.press("down", "enter")
+        await s.until(lambda: s.workspace.downloads.running)
+        await s.until(lambda: "downloading" in str(options.get_option_at_index(1).prompt))
+        await s.until(lambda: any("there is here" in text for text in s.said))
+        assert s.engine.asked(Fetch)[0].model == "there"
+        await s.press("up", "enter")
+
+
+async def test_a_download_is_stopped_by_a_key(tmp_path, two_models):
+    async with stage(tmp_path / "chats", FakeEngine(load_delay=0.1)) as s:
+        s.engine.load_delay = 500
+        await s.press("f4")
+        await s.until(lambda: s.app.screen.query_one(OptionList).option_count == 2)
+        await s.press("down", "enter")
+        await s.until(lambda: s.workspace.downloads.running)
+        await s.press("ctrl+s")
+        await s.until(lambda: not s.workspace.downloads.running)
+        await s.until(lambda: any("was stopped" in text for text in s.said))
+
+
+async def test_the_model_is_switched_in_mid_conversation_and_replies_carry_its_name(tmp_path):
+    async with stage(tmp_path, FakeEngine(models=("fake-model", "other"))) as s:
+        await s.say("one")
+        await s.say("/model other")
+        await s.until(lambda: s.workspace.link.status.loaded and s.workspace.link.status.loaded.model == "other")
+        await s.say("two")
+        assert [m.model for m in s.workspace.chat.path()] == ["", "fake-model", "", "other"]
+        # Ids of the first model mean nothing to the second one.
+        assert [turn.tokens for turn in s.engine.asked(Generate)[-1].turns] == [(), (), ()]
+        assert [load.model for load in s.engine.asked(Load)] == ["fake-model", "other"]
+
+
+async def test_a_model_that_cannot_be_loaded_is_said_and_another_can_be_chosen(tmp_path):
+    async with stage(tmp_path) as s:
+        await s.say("/model nonsense")
+        await s.until(lambda: s.workspace.link.status.phase == "failed")
+        await s.until(lambda: s.screen.query_one("#banner").display)
+        assert "No model is called nonsense" in str(s.screen.query_one("#banner").render())
+        await s.say("hello")
+        assert s.texts == ["hello"]
+        await s.say("/model fake-model")
+        await s.until(lambda: s.workspace.link.status.phase == "ready")
+        await s.say("/regenerate")
+        assert len(s.texts) == 2
+
+
+async def test_a_message_sent_while_the_model_loads_is_answered_when_it_is_ready(tmp_path):
+    engine = FakeEngine()
+    engine.loading.clear()
+    async with stage(tmp_path, engine, ready=False) as s:
+        await s.type("early")
+        await s.press("enter")
+        assert s.texts == ["early"] == s.reopened()
+        engine.loading.set()
+        await s.settled()
+        assert len(s.texts) == 2
+
+
+async def test_a_theme_is_previewed_chosen_and_remembered(tmp_path):
+    async with stage(tmp_path) as s:
+        await s.until(lambda: s.app.looks.names)
+        before = s.app.theme
+        await s.press("ctrl+t")
+        assert isinstance(s.app.screen, PickScreen)
+        await s.press("down")
+        assert s.app.theme != before
+        await s.press("escape")
+        assert s.app.theme == before
+        await s.press("ctrl+t", "down")
+        chosen = s.app.theme
+        await s.press("enter")
+    async with stage(tmp_path) as s:
+        assert s.app.theme == chosen != before
+
+
+async def test_the_persons_theme_is_loaded_and_a_damaged_one_is_named(tmp_path, private_folders):
+    folder = private_folders / "config" / "themes"
+    folder.mkdir(parents=True)
+    (folder / "mine.toml").write_text('[colors]\nprimary="#ff0000"\nbackground="#000000"\nforeground="#ffffff"\n')
+    (folder / "bad.toml").write_text("[colors\n")
+    async with stage(tmp_path, settings=Settings(theme="mine")) as s:
+        assert s.app.theme == "mine"
+        await s.until(lambda: any("bad.toml" in text for text in s.said))
+        (folder / "mine.toml").write_text('[colors]\nprimary="#00ff00"\nbackground="#000000"\nforeground="#ffffff"\n')
+        await s.until(lambda: s.app.current_theme.primary == "#00ff00")
+
+
+async def test_the_conversation_is_exported_with_its_heat(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    async with stage(tmp_path / "chats") as s:
+        await s.say("one <script>")
+        await s.say("/export out.html")
+        page = (tmp_path / "out.html").read_text()
+        assert "one &lt;script&gt;" in page
+        assert "said" in page
+        await s.say("/export out.md")
+        assert "one" in (tmp_path / "out.md").read_text()
+        await s.say("/export out.xyz")
+        assert any(".xyz" in text for text in s.said)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 50), (40, 15), (20, 6)])
+async def test_every_part_opens_at_every_size(tmp_path, size):
+    async with stage(tmp_path, size=size) as s:
+        await s.say("# one\n\n" + "word " * 200)
+        await s.press("escape", "t", "l", "f3")
+        await s.until(lambda: s.screen.query(ChatList))
+        await s.press("escape", "f1", "escape", "f4", "escape", "f8", "escape", "ctrl+t", "escape", "ctrl+p", "escape")
+        await s.press("escape", "e", "escape")
+        for width, height in ((100, 30), (30, 8), size):
+            await s.pilot.resize_terminal(width, height)
+            await s.pilot.pause()
+        assert s.texts[0].startswith("# one")
+        assert s.screen.prompt.area.size.height >= 1
