@@ -24,9 +24,8 @@ from chatapp.ui.heat import Heat
 from chatapp.ui.transcript import MessageView, Transcript
 
 SIZE = (120, 40)
-WORDS = tuple(
-    "the cache keeps what was read and forgets the rest of it because memory is finite and models are not".split()
-)
+TEXT = "the cache keeps what was read and forgets the rest of it because memory is finite and models are not"
+WORDS = TEXT.split()
 CODE = ("\n\n", "```", "python", "\n", "def", " f", "(x", "):", "\n", "   ", " return", " x", "\n", "```", "\n\n")
 
 

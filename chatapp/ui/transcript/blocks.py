@@ -14,6 +14,8 @@ import regex
 
 #: Characters after which a block ends at the next line.
 LIMIT = 2048
+#: The same for code, whose syntax colours cost more.
+CODE_LIMIT = 1024
 
 Kind = Literal["prose", "code", "table", "fold"]
 
@@ -135,17 +137,15 @@ class Scanner:
 
     def _code(self, source: str, start: int, context: Context, fence: Fence, *, opens: bool) -> Block:
         at = _line_end(source, start) if opens else start
-        fallback = 0
         while at < len(source):
             end = _line_end(source, at)
             if context.think and self._tags.close and source.startswith(self._tags.close, at):
                 return Block("code", start, at, context, context._replace(fence=None), fence, opens)
             if _closes(source, at, end, fence):
                 return Block("code", start, end, context, context._replace(fence=None), fence, opens)
-            if at - start >= LIMIT:
+            if at - start >= CODE_LIMIT:
                 # Prefer to cut where a definition begins, so that syntax colours seldom see the seam.
-                fallback = fallback or at
-                if not source[at : at + 1].isspace() or at - start >= LIMIT + LIMIT // 2:
+                if not source[at : at + 1].isspace() or at - start >= 2 * CODE_LIMIT:
                     return Block("code", start, at, context, context._replace(fence=fence), fence, opens)
             at = end
         return Block("code", start, len(source), context, context._replace(fence=fence), fence, opens)

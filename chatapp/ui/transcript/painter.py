@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from textual.cache import LRUCache
 from textual.selection import Selection
 from textual.strip import Strip
 
@@ -29,7 +28,7 @@ class Painter:
     """Strips of a document's rows."""
 
     def __init__(self) -> None:
-        self._strips: LRUCache[tuple[str, str, int], tuple[Line | None, tuple[object, ...], Strip]] = LRUCache(_KEPT)
+        self._strips: dict[tuple[str, str, int], tuple[Line | None, tuple[object, ...], Strip]] = {}
         self._stamp = 0
 
     def forget(self) -> None:
@@ -50,6 +49,8 @@ class Painter:
         if known is not None and known[0] is line and known[1] == state:
             return known[2]
         strip = render(document, row, frame.width, frame.scene, None)
+        if len(self._strips) >= _KEPT:
+            self._strips.clear()
         self._strips[key] = (line, state, strip)
         return strip
 

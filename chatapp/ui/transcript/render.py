@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from rich.segment import Segment
 from rich.style import Style
@@ -185,7 +186,7 @@ def _paint(run: Run, base: Style, marks: _Marks, scene: Scene) -> Iterable[Segme
     text, start = run.text, run.start
     pending_from = 0
     pending: Style | None = None
-    borders = ((i, i + 1, 1) for i in range(len(text))) if text.isascii() else clusters(text)
+    borders = _borders(run, marks) if text.isascii() else clusters(text)
     for first, last, _ in borders:
         style = _style(base, start + first, start + last, marks, scene)
         if style is not pending:
@@ -194,6 +195,15 @@ def _paint(run: Run, base: Style, marks: _Marks, scene: Scene) -> Iterable[Segme
             pending, pending_from = style, first
     if pending is not None:
         yield Segment(text[pending_from:], pending)
+
+
+def _borders(run: Run, marks: _Marks) -> Iterable[tuple[int, int, int]]:
+    """The stretches of a run without clusters of several characters between which heat or cursor may change."""
+    cuts = {0, len(run.text)}
+    for span in (*marks.heat, *([(*marks.cursor, 0, 0)] if marks.cursor else [])):
+        cuts.update(cut - run.start for cut in span[:2] if run.start < cut < run.end)
+    ordered = sorted(cuts)
+    return ((first, last, last - first) for first, last in pairwise(ordered))
 
 
 def _style(base: Style, start: int, end: int, marks: _Marks, scene: Scene) -> Style:

@@ -33,16 +33,19 @@ def all_rows(layout: MessageLayout) -> list[Line]:
 @example(source="\n", width=10, folded=False)
 @example(source=LONG, width=33, folded=False)
 @example(source="```\n" + "x = 1\n" * 2000, width=33, folded=False)
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=100)
 def test_every_source_character_appears_once_and_in_order(source: str, width: int, folded: bool) -> None:
     covered = [
-        offset for line in rows(source, width, folded=folded) for run in line.runs for offset in range(run.start, run.end)
+        offset
+        for line in rows(source, width, folded=folded)
+        for run in line.runs
+        for offset in range(run.start, run.end)
     ]
     assert covered == list(range(len(source)))
 
 
 @given(source=sources, width=widths)
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=100)
 def test_lines_cover_the_source_without_gaps(source: str, width: int) -> None:
     at = 0
     for line in rows(source, width):
@@ -55,7 +58,7 @@ def test_lines_cover_the_source_without_gaps(source: str, width: int) -> None:
 @given(source=sources, width=widths)
 @example(source="  " * 40 + "你" * 40, width=5)
 @example(source="> > > > > > > > > > " + "word " * 20, width=12)
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=100)
 def test_no_row_is_wider_than_its_width(source: str, width: int) -> None:
     for line in rows(source, width):
         assert line.cells <= width
@@ -64,7 +67,7 @@ def test_no_row_is_wider_than_its_width(source: str, width: int) -> None:
 
 
 @given(source=sources, width=widths)
-@settings(deadline=None, max_examples=400)
+@settings(deadline=None, max_examples=100)
 def test_nothing_that_drives_a_terminal_is_shown(source: str, width: int) -> None:
     for line in rows(source, width):
         assert visible(line.text) == line.text
@@ -73,13 +76,13 @@ def test_nothing_that_drives_a_terminal_is_shown(source: str, width: int) -> Non
 
 
 @given(source=sources, width=widths, cuts=st.lists(st.integers(min_value=0, max_value=400), max_size=12))
-@settings(deadline=None, max_examples=600)
+@settings(deadline=None, max_examples=150)
 def test_a_stream_ends_with_the_rows_of_the_whole(source: str, width: int, cuts: list[int]) -> None:
     check_stream(source, width, sorted({min(cut, len(source)) for cut in cuts}))
 
 
 @given(source=sources, width=widths)
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=40)
 def test_a_stream_of_single_characters_shows_the_rows_of_each_prefix(source: str, width: int) -> None:
     check_stream(source, width, list(range(len(source))), every=True)
 
