@@ -7,11 +7,13 @@ after "❌", and what its tokenizer conversion leaves undone. It needs NumPy, no
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import json
 import platform
+import re
 import warnings
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
@@ -29,6 +31,11 @@ RECIPE = 1
 
 #: Pre-tokenizers that gguf2mlx does not know, named as llama.cpp names them: digits one by one, then GPT-2's splitting.
 _DIGITS_THEN_GPT2 = ("smollm", "starcoder", "refact", "command-r")
+
+#: Architectures with and without a picture encoder, and what the encoder's tensors are called.
+_PICTURES_OPTIONAL = ("gemma3",)
+_PICTURE_TENSORS = ("v.", "mm.")
+_QUERY_OR_KEY_NORM = re.compile(r"blk\.\d+\.attn_[qk]_norm\.weight")
 
 
 def best_weight_type() -> WeightType:
@@ -101,25 +108,37 @@ def _open(gguf: Path) -> Any:
 
 def _run(gguf: Path, target: Path, kind: WeightType, report: Report) -> str:
     """Runs the conversion and returns its note."""
-    from gguf2mlx import convert
-
     said = io.StringIO()
     with (
         _counted(report, gguf.name) as watch,
+        _all_norms_restored(),
         contextlib.redirect_stdout(said),
         warnings.catch_warnings(record=True) as caught,
     ):
         warnings.simplefilter("always", UserWarning)
-        done = convert(str(gguf), str(target), dtype=kind, model_type="llm")
+        done = _converter(gguf)(str(gguf), str(target), dtype=kind)
     if watch.interrupted is not None:
         raise watch.interrupted  # gguf2mlx catches what its tensor loop raises
     if not done:
         reasons = [line.partition("❌")[2].strip() for line in said.getvalue().splitlines() if "❌" in line]
         reason = reasons[0] if reasons else "no reason given"
         raise ChatappError(f"{gguf.name} cannot be converted ({reason}): try an MLX or safetensors version.", "model")
+    _mend_config(target)
     if _mend_tokenizer(target) or not any("tokenizer" in str(warning.message) for warning in caught):
         return ""
     return "This GGUF names a way of splitting words that is not known here, so that rare texts may be tokenized oddly."
+
+
+def _converter(gguf: Path) -> Callable[..., bool]:
+    """gguf2mlx's conversion; its public one takes every Gemma 3 for a model with a picture encoder."""
+    from gguf2mlx import convert
+    from gguf2mlx import gguf2mlx as module
+
+    reader = _open(gguf)
+    pictures = any(tensor.name.startswith(_PICTURE_TENSORS) for tensor in reader.tensors)
+    if module.detect_architecture(reader) in _PICTURES_OPTIONAL and not pictures:
+        return module._convert  # pyright: ignore[reportPrivateUsage]
+    return functools.partial(convert, model_type="llm")
 
 
 class _Watch:
@@ -156,6 +175,40 @@ def _counted(report: Report, file: str) -> Generator[_Watch]:
         yield watch
     finally:
         module.tqdm = original
+
+
+@contextlib.contextmanager
+def _all_norms_restored() -> Generator[None]:
+    """Takes the 1 that GGUF adds to Gemma's norms from those of Gemma 3's queries and keys too.
+
+    gguf2mlx does so for the other norms only; with 1 too much, every attention score of the model is wrong.
+    """
+    from gguf2mlx import gguf2mlx as module
+
+    original = module._restore_architecture_tensor  # pyright: ignore[reportPrivateUsage]
+
+    def restore(name: str, array: Any, arch: str) -> Any:
+        restored = original(name, array, arch)
+        if arch == "gemma3" and restored is array and _QUERY_OR_KEY_NORM.fullmatch(name):
+            return array - array.dtype.type(1)
+        return restored
+
+    module._restore_architecture_tensor = restore  # pyright: ignore[reportPrivateUsage]
+    try:
+        yield
+    finally:
+        module._restore_architecture_tensor = original  # pyright: ignore[reportPrivateUsage]
+
+
+def _mend_config(folder: Path) -> None:
+    """Makes the configuration one for mlx-lm's own model of the family, without the converter's code."""
+    path = folder / "config.json"
+    config = json.loads(path.read_text("utf-8"))
+    if name := config.pop("model_file", None):  # Gemma 1: code that would have to be run from the folder
+        (folder / name).unlink(missing_ok=True)
+    if config["model_type"] in _PICTURES_OPTIONAL and "text_config" not in config:
+        config["model_type"] += "_text"
+    path.write_text(json.dumps(config, indent=2), "utf-8")
 
 
 def _mend_tokenizer(folder: Path) -> bool:
