@@ -89,6 +89,8 @@ def top(logits: mx.array, k: int) -> mx.array:
     vocab = logits.shape[-1]
     k = min(k, vocab)
     width = _BLOCK if vocab > 16 * _BLOCK else vocab
+    if vocab % width:
+        logits = mx.maximum(logits, mx.finfo(logits.dtype).min)  # masked tokens stay above the padding
     blocks = _blocks(logits, width, -math.inf)
     count = blocks.shape[-2]
     if count > k:

@@ -200,7 +200,7 @@ def _candidates(
         + h * v * (_LOST + 0.5 * differ)
     )
     k = cfg.top_k * (1 + 0.5 * (1 - disagree) * (1 - h) * v)
-    p = mx.maximum(cfg.top_p - 0.2 * spread_out * h * v, min(_LEAST_P, cfg.top_p))
+    p = mx.maximum(cfg.top_p - 0.2 * spread_out * h * v, min(_LEAST_P, cfg.top_p)) if cfg.top_p < 1 else 1.0
 
     ids = metrics.top(logits, max(_FEWEST, -(-3 * cfg.top_k // 2)))
     candidates = mx.take_along_axis(logits, ids, axis=-1)
