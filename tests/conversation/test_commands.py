@@ -1,0 +1,207 @@
+"""The commands for saved conversations, called as the command line calls them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from chatapp.cli import main
+from chatapp.conversation.store import Store
+from chatapp.protocol import Sampling
+from tests.engine.folder import write_model
+
+from .helpers import contents, reply, token
+
+
+def lines(capsys) -> list[dict]:
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.fixture
+def saved(store: Store) -> str:
+    session = store.new("tiny", "Be brief.")
+    question = session.add_message("user", "How hot is tea? \x1b[2J").id
+    reply(session, "Very", " hot")
+    writer = session.begin_reply(parent=question, model="tiny")
+    writer.append([token("80 °C", entropy=3.25)])
+    writer.finish("stop")
+    session.name_branch("exact")
+    session.close()
+    return session.id
+
+
+def test_list_for_people_and_for_scripts(saved, capsys):
+    assert main(["list"]) == 0
+    line = capsys.readouterr().out
+    assert saved in line
+    assert "How hot is tea? ␛[2J" in line
+    assert main(["list", "--json"]) == 0
+    [summary] = lines(capsys)
+    assert (summary["type"], summary["id"], summary["messages"], summary["model"]) == ("conversation", saved, 2, "tiny")
+
+
+def test_an_empty_list_says_so_on_stderr(store, capsys):
+    assert main(["list"]) == 0
+    out = capsys.readouterr()
+    assert (out.out, out.err) == ("", "No conversation is saved yet.\n")
+
+
+def test_show(saved, capsys):
+    assert main(["show", saved[:6]]) == 0
+    out = capsys.readouterr().out
+    assert out == "System\nBe brief.\n\nUser\nHow hot is tea? ␛[2J\n\nAssistant (tiny)  2/2\n80 °C\n\n"
+
+
+def test_show_json_with_tokens(saved, capsys):
+    assert main(["show", saved, "--json", "--tokens"]) == 0
+    head, user, answer = lines(capsys)
+    assert (head["type"], head["system"]) == ("conversation", "Be brief.")
+    assert user["content"] == "How hot is tea? \x1b[2J"
+    assert (answer["peak_entropy"], answer["tokens"][0]["text"]) == (3.25, "80 °C")
+    assert len(answer["alternatives"]) == 1
+
+
+def test_show_branches_and_one_of_them(saved, capsys):
+    assert main(["show", saved, "--branches", "--json"]) == 0
+    other, exact = lines(capsys)
+    assert (exact["name"], exact["shown"], other["shown"]) == ("exact", True, False)
+    assert main(["show", saved, "--branch", other["id"]]) == 0
+    assert "Very hot" in capsys.readouterr().out
+    assert main(["show", saved, "--branch", "nosuch"]) == 2
+    assert "named ones: exact" in capsys.readouterr().err
+
+
+def test_show_heat_prints_every_word(saved, capsys, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    assert main(["show", saved, "--heat"]) == 0
+    assert "80 °C⟨3.2⟩" in capsys.readouterr().out
+
+
+def test_search(saved, capsys):
+    assert main(["search", "tea"]) == 0
+    assert saved in capsys.readouterr().out
+    assert main(["search", "entropy>3", "role:assistant", "--json"]) == 0
+    assert [hit["excerpt"] for hit in lines(capsys)] == ["80 °C"]
+    assert main(["search", "hot", "-tea"]) == 0
+    assert "Very hot" in capsys.readouterr().out
+    assert main(["search", "coffee"]) == 1
+    assert capsys.readouterr().err == "Nothing found.\n"
+    assert main(["search", "entropy>high"]) == 2
+    assert "needs a number in nats" in capsys.readouterr().err
+
+
+def test_export_to_stdout_and_to_files(saved, capsys, tmp_path):
+    assert main(["export", saved, "-f", "json"]) == 0
+    messages = json.loads(capsys.readouterr().out)
+    assert [m["role"] for m in messages] == ["system", "user", "assistant"]
+    target = tmp_path / "out.html"
+    assert main(["export", saved, "-o", str(target), "--tree", "--json"]) == 0
+    assert lines(capsys) == [{"type": "exported", "id": saved, "path": str(target)}]
+    assert "Very" in target.read_text()
+    assert target.stat().st_mode & 0o777 == 0o600
+    assert main(["export", saved, "-o", str(target)]) == 2
+    assert "--force replaces it" in capsys.readouterr().err
+    assert main(["export", saved, "-o", str(tmp_path / "out.doc")]) == 2
+    assert ".md" in capsys.readouterr().err
+    assert main(["export", saved, "-o", str(tmp_path / "no" / "out.md")]) == 1
+    assert "could not be written" in capsys.readouterr().err
+
+
+def test_export_then_import_gives_the_same_messages(saved, capsys, tmp_path):
+    target = tmp_path / "out.md"
+    main(["export", saved, "-o", str(target), "--tree"])
+    assert main(["import", str(target), "--json"]) == 0
+    [imported] = lines(capsys)
+    store = Store()
+    again, before = store.open(imported["id"]), store.open(saved)
+    assert contents(again) == contents(before)
+    assert [m.content for m in again.conversation.messages.values()] == [
+        m.content for m in before.conversation.messages.values()
+    ]
+
+
+def test_import_of_several_files_goes_on_after_a_bad_one(store, capsys, tmp_path):
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good.write_text('[{"role":"user","content":"Hi"}]')
+    bad.write_text("{")
+    assert main(["import", str(bad), str(tmp_path / "none"), str(good)]) == 2
+    out = capsys.readouterr()
+    assert "1 messages  Hi" in out.out
+    assert out.err.count("\n") == 2
+    assert bad.read_text() == "{"
+
+
+def test_rm_trash_restore_and_empty(saved, capsys):
+    assert main(["rm", "tea", "nosuch"]) == 2
+    out = capsys.readouterr()
+    assert out.out == f"{saved} moved to the trash\n"
+    assert "no conversation 'nosuch'" in out.err
+    assert main(["list", "--trash", "--json"]) == 0
+    assert lines(capsys)[0]["id"] == saved
+    assert main(["rm", "--restore", "tea", "--json"]) == 0
+    assert lines(capsys) == [{"type": "removed", "id": saved, "done": "restored"}]
+    main(["rm", "tea"])
+    assert main(["rm", "--empty-trash", "--older-than", "30"]) == 0
+    assert Store().trash.ids() == [saved]
+    assert main(["rm", "--empty-trash"]) == 0
+    assert Store().trash.ids() == []
+
+
+def test_locate(store, capsys):
+    assert main(["locate", "conversations"]) == 0
+    assert capsys.readouterr().out == f"{store.folder}\n"
+    assert main(["locate", "--json"]) == 0
+    assert set(lines(capsys)[0]) >= {"config", "models", "conversations", "themes"}
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [["show"], ["show", "x"], ["export", "x"], ["rm"], ["rm", "--older-than", "3", "x"], ["search"], ["import"],
+     ["export", "x", "--json"], ["locate", "nowhere"], ["search", "before:yesterday"], ["list", "--limit", "x"]],
+)  # fmt: skip
+def test_wrong_calls_end_in_one_sentence(store, capsys, argv):
+    assert main(argv) == 2
+    out = capsys.readouterr()
+    assert out.out == ""
+    assert out.err.startswith("chatapp: ")
+    assert out.err.count("\n") == 1
+
+
+def test_replies_can_be_drawn_again_from_their_file(store, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    model = str(write_model(tmp_path / "tiny"))
+    session = store.new(model)
+    session.add_message("user", "Tell me a story")
+    session.close()
+    sampling = ["--temperature", "1", "--max-tokens", "8"]
+    assert main(["ask", "-C", session.id, "-m", model, *sampling, "Begin"]) == 0
+    session = store.open(session.id)
+    first = session.conversation.path()[-1]
+    tokens = session.tokens(first.id)
+    assert len(tokens) > 4
+    # Another reply that says that its first three tokens were given, and one whose record was changed afterwards.
+    writer = session.begin_reply(first.parent, first.model, Sampling(**first.sampling), given=tokens[:3])
+    writer.append(tokens[3:])
+    given = writer.finish(first.finish, seed=first.sampling["seed"])
+    session.close()
+    capsys.readouterr()
+    assert main(["show", session.id, "--replay", first.id, "--json"]) == 0
+    assert lines(capsys) == [
+        {"type": "replay", "id": first.id, "outcome": "equal", "detail": f"{len(tokens)} token ids"}
+    ]
+    assert main(["show", session.id, "--replay"]) == 0
+    assert f"{len(tokens) - 3} token ids" in capsys.readouterr().out
+    records = store.folder / f"{session.id}.tokens.jsonl"
+    text = records.read_text().splitlines()
+    text[-1] = text[-1].replace(f'"index":4,"id":{tokens[4].id},', '"index":4,"id":1,')
+    records.write_text("\n".join(text) + "\n")
+    assert main(["show", session.id, "--replay", given.id]) == 1
+    assert "first difference at drawn token 1" in capsys.readouterr().out
+
+
+def test_what_cannot_be_drawn_again_says_why(saved, capsys):
+    assert main(["show", saved, "--replay"]) == 1
+    out = capsys.readouterr()
+    assert "has no seed" in out.out
+    assert "No reply here can be drawn again" in out.err
