@@ -23,9 +23,9 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     """Options of `Load`."""
     group = parser.add_argument_group("model and cache")
     group.add_argument("-m", "--model", metavar="MODEL", help="registry name, owner/repo, folder or .gguf file")
-    group.add_argument("--max-kv-size", type=_count, metavar="C", help="capacity of the KV cache in tokens")
-    group.add_argument("--keep", type=_natural, metavar="K", help="first tokens that are always kept")
-    group.add_argument("--kv-bits", type=_count, metavar="N", help="quantize the KV cache to N bits")
+    group.add_argument("--max-kv-size", type=count, metavar="C", help="capacity of the KV cache in tokens")
+    group.add_argument("--keep", type=natural, metavar="K", help="first tokens that are always kept")
+    group.add_argument("--kv-bits", type=count, metavar="N", help="quantize the KV cache to N bits")
     group.add_argument("--adapter", metavar="FOLDER", help="LoRA adapter")
     group.add_argument("--draft", metavar="MODEL", help="model for speculative decoding, or “lookup”")
 
@@ -49,7 +49,7 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("sampling")
     group.add_argument("--sampler", metavar="NAME", help="standard, adaptive or another registered one")
     group.add_argument("--temperature", type=float, metavar="T", help="0 takes the likeliest token")
-    group.add_argument("--top-k", type=_natural, metavar="N")
+    group.add_argument("--top-k", type=natural, metavar="N")
     group.add_argument("--top-p", type=float, metavar="P")
     group.add_argument("--min-p", type=float, metavar="P")
     group.add_argument("--xtc-probability", type=float, metavar="P")
@@ -60,9 +60,9 @@ def add_sampling_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--logit-bias", type=_bias, action="append", metavar="ID=BIAS", help="may be given several times"
     )
-    group.add_argument("--seed", type=_natural, metavar="N", help="the same seed and options draw the same reply")
+    group.add_argument("--seed", type=natural, metavar="N", help="the same seed and options draw the same reply")
     group.add_argument("--stop", action="append", metavar="TEXT", help="ends the reply; may be given several times")
-    group.add_argument("--max-tokens", type=_count, metavar="N")
+    group.add_argument("--max-tokens", type=count, metavar="N")
     group.add_argument("--option", type=_option, action="append", metavar="NAME=VALUE", help="setting of the sampler")
 
 
@@ -129,14 +129,16 @@ def _first(given: int | None, otherwise: int | None) -> int | None:
     return otherwise if given is None else given
 
 
-def _natural(text: str) -> int:
+def natural(text: str) -> int:
+    """A whole number from 0; for argparse."""
     value = int(text)
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text} is below 0")
     return value
 
 
-def _count(text: str) -> int:
+def count(text: str) -> int:
+    """A whole number from 1; for argparse."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text} is below 1")
@@ -163,5 +165,5 @@ def _option(text: str) -> tuple[str, bool | int | float | str]:
 
 
 # argparse names the type in "invalid … value: 'x'".
-_natural.__name__ = _count.__name__ = "whole number"
+natural.__name__ = count.__name__ = "whole number"
 _bias.__name__ = "ID=BIAS"

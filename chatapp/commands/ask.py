@@ -52,13 +52,15 @@ def _parser() -> argparse.ArgumentParser:
         type=Place.parse,
         help="go on from a token of a saved reply: conversation, message (number or id), token number from 0",
     )
-    parser.add_argument("--pick", type=int, metavar="N", help="with --from-token: take its N-th likeliest token first")
+    parser.add_argument(
+        "--pick", type=common.count, metavar="N", help="with --from-token: take its N-th likeliest token first"
+    )
     output = parser.add_argument_group("output")
     output.add_argument("--heat", action="store_true", help="colour each token by its entropy")
     output.add_argument("--json", action="store_true", help="one JSON object a line: start, tokens, end")
-    output.add_argument("--alternatives", type=int, metavar="N", help="likeliest tokens in each JSON line")
+    output.add_argument("--alternatives", type=common.natural, metavar="N", help="likeliest tokens in each JSON line")
     output.add_argument("--attention", action="store_true", help="attention statistics in each JSON line")
-    output.add_argument("--candidates", type=int, default=1, metavar="N", help="several answers at once")
+    output.add_argument("--candidates", type=common.count, default=1, metavar="N", help="several answers at once")
     output.add_argument("--pause-above", type=float, metavar="NATS", help="stop before a token of higher entropy")
     output.add_argument("--thinking", action=argparse.BooleanOptionalAction, help="reasoning, where the model has it")
     common.add_sampling_options(parser)
@@ -126,7 +128,9 @@ def _question(
     place: Place | None = arguments.from_token
     if saved and place:
         picked = None if arguments.pick is None else saved.alternative(place, arguments.pick)
-        return _Question(saved.turns_to(place, picked, model), asked.over(saved.sampling_at(place)), picked=picked)
+        return _Question(
+            saved.turns_to(place, picked, model), asked.over(saved.sampling_at(place, picked)), picked=picked
+        )
     sampling = asked.over(settings.sampling)
     if saved:
         if arguments.system is not None:

@@ -96,7 +96,7 @@ class Saved:
         """The model that wrote the reply."""
         return self._message(place).model
 
-    def sampling_at(self, place: Place) -> Sampling:
+    def sampling_at(self, place: Place, picked: Token | None) -> Sampling:
         """How the reply was drawn, for what is left of it: with the same seed it comes out the same."""
         try:
             sampling = msgspec.convert(self._message(place).sampling, Sampling, strict=False)
@@ -104,7 +104,9 @@ class Saved:
             return Sampling()
         if sampling.max_tokens is None:
             return sampling
-        return msgspec.structs.replace(sampling, max_tokens=max(1, sampling.max_tokens - place.index))
+        return msgspec.structs.replace(
+            sampling, max_tokens=max(1, sampling.max_tokens - place.index - (picked is not None))
+        )
 
     def turns_to(self, place: Place, picked: Token | None, model: str) -> tuple[Turn, ...]:
         """The prompt of the reply, and the reply up to the place as its last turn; the picked token ends it."""
