@@ -139,6 +139,9 @@ def load_theme(path: Path) -> Theme:
 
 def _variables(theme: ThemeFile) -> dict[str, str]:
     variables = {"heat-cue": theme.heat.cue}
+    if theme.ansi:  # Textual's own style sheets ask for these two in ANSI themes
+        black, white = "ansi_black", "ansi_white"
+        variables["ansi-background"], variables["ansi-foreground"] = (black, white) if theme.dark else (white, black)
     for name in ("entropy", "varentropy", "surprisal", "both"):
         ramp: tuple[str, ...] = getattr(theme.heat, name)
         if ramp:

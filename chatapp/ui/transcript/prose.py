@@ -18,7 +18,8 @@ _PREFIX = re.compile(
     r"(?P<hashes>\#{1,6}(?=[ \t\n]|$)[ \t]*)?"
 )
 _RULE = re.compile(r"[ ]{0,3}(?:(?:-[ \t]*){3,}|(?:\*[ \t]*){3,}|(?:_[ \t]*){3,})")
-_UNDERLINE = re.compile(r"[ ]{0,3}(?:=+|-+)[ \t]*")
+# Three at least (CommonMark: one), so that a list item that begins to stream does not flash a heading.
+_UNDERLINE = re.compile(r"[ ]{0,3}(?:={3,}|-{3,})[ \t]*")
 _INDENTED = re.compile(r"(?: {4}|\t)")
 
 _QUOTE = Look("quote")
@@ -65,6 +66,7 @@ def lay_out_prose(source: str, block: Block, width: int, seed: list[Line] | None
     if resumed is not None:
         return resumed
     lines = list(_source_lines(source, block))
+    _underlined(source, lines)
     for paragraph in _paragraphs(lines):
         _style(source, paragraph)
     rows: list[Line] = []
@@ -139,6 +141,20 @@ def _source_line(source: str, start: int, end: int, *, indented: bool) -> _Sourc
         look = _HEADING if hashes.count("#") <= 2 else _SUBHEADING
     opens = bool(mark_start >= 0 or hashes) or text >= stop
     return _SourceLine(start, text, stop, end, made_safe(prefix), look, opens)
+
+
+def _underlined(source: str, lines: list[_SourceLine]) -> None:
+    """Makes a heading of each paragraph with a line of ``=`` or ``-`` under it."""
+    begin = 0  # of the paragraph at hand
+    for number, line in enumerate(lines):
+        text_above = number > begin and all(above.look == TEXT for above in lines[begin:number])
+        if text_above and _UNDERLINE.fullmatch(source, line.start, line.stop):
+            for above in lines[begin:number]:
+                above.look = _HEADING
+            line.rule, line.look = True, _RULE_LOOK
+            begin = number + 1
+        elif line.opens or line.rule:
+            begin = number + 1 if line.rule or line.text >= line.stop or line.look.bold else number
 
 
 def _paragraphs(lines: list[_SourceLine]) -> Iterator[list[_SourceLine]]:
