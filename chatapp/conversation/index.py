@@ -97,6 +97,8 @@ class Index:
                 return self._run(None, task)
         except sqlite3.DatabaseError:
             pass  # not a database, or a damaged one
+        except OSError:
+            return self._run(None, task)
         try:
             self._remove()
             return self._run(self._path, task)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import regex
 
+from chatapp.conversation.events import storable
 from chatapp.conversation.index import Index, spaced
 from chatapp.errors import UsageError
 
@@ -77,6 +78,7 @@ def parse(text: str) -> Query:
     Raises:
         UsageError: A date or a number cannot be read, or nothing is asked for.
     """
+    text = storable(text).replace("\0", " ")
     query = Query()
     wanted: list[str] = []
     unwanted: list[str] = []
