@@ -144,7 +144,12 @@ FAMILY: dict[str, dict[str, Any]] = {
         "scoring_func": "sigmoid",
     },
     "minicpm3": {"rope_scaling": {"type": "longrope", "original_max_position_embeddings": 64}},
-    "minimax_m3_vl": {"moe_layer_freq": [0, 1] * (LAYERS // 2), "index_block_size": 4, "index_topk_blocks": 3},
+    "minimax_m3_vl": {
+        "moe_layer_freq": [0, 1] * (LAYERS // 2),
+        "index_n_heads": 2,
+        "index_block_size": 4,
+        "index_topk_blocks": 3,
+    },
     "ministral3": {"rope_parameters": _LLAMA4_YARN, **_HYBRID_WINDOW},
     "mistral4": {"rope_parameters": _LLAMA4_YARN},
     "muse_spark": {
@@ -199,7 +204,7 @@ def build(family: str, seed: int = 0) -> nn.Module:
     module = importlib.import_module(f"mlx_lm.models.{family}")
     mx.random.seed(seed)
     model = module.Model(module.ModelArgs.from_dict(small_config(family)))
-    model.update(tree_map(_as_float32, model.parameters()))
+    model.update(tree_map(_lively, model.parameters()))
     weights = sum(array.size for _, array in tree_flatten(model.parameters()))
     if weights > TINY:
         raise ValueError(f"{weights:,} weights are not tiny: configs.SMALL misses a field of {family}")
@@ -241,5 +246,11 @@ def _text_config(module: ModuleType) -> dict[str, Any]:
     return _text_config(importlib.import_module(module.Model.__mro__[1].__module__))
 
 
-def _as_float32(weights: mx.array) -> mx.array:
-    return weights.astype(mx.float32) if mx.issubdtype(weights.dtype, mx.floating) else weights
+def _lively(weights: mx.array) -> mx.array:
+    """Weights in float32 that make attention look far back; some families begin with zeros or with narrow spreads."""
+    if not mx.issubdtype(weights.dtype, mx.floating):
+        return weights
+    weights = weights.astype(mx.float32)
+    if weights.ndim < 2:
+        return weights
+    return 1.5 * weights + mx.random.normal(weights.shape) * (weights.shape[-1] ** -0.5)
