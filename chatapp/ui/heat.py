@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
@@ -105,11 +105,11 @@ def percentile_scale(values: Iterable[float], fallback: Scale) -> Scale:
     return Scale(low, high, "percentile") if high > low else fallback
 
 
+@dataclass(frozen=True, slots=True)
 class Scales:
     """The three scales in force."""
 
-    def __init__(self, scales: Mapping[Heat, Scale] = FIXED) -> None:
-        self._scales = dict(scales)
+    ranges: Mapping[Heat, Scale] = field(default_factory=lambda: FIXED)
 
     @classmethod
     def of_tokens(cls, tokens: Sequence[Token]) -> Scales:
@@ -119,7 +119,7 @@ class Scales:
         )
 
     def __getitem__(self, heat: Heat) -> Scale:
-        return self._scales[heat if heat in self._scales else Heat.ENTROPY]
+        return self.ranges[heat if heat in self.ranges else Heat.ENTROPY]
 
     def levels(self, token: Token, heat: Heat) -> tuple[int, int]:
         """Level of the measure shown and, for ``both``, the level of the varentropy (else 0)."""

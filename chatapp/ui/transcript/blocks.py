@@ -143,10 +143,10 @@ class Scanner:
                 return Block("code", start, at, context, context._replace(fence=None), fence, opens)
             if _closes(source, at, end, fence):
                 return Block("code", start, end, context, context._replace(fence=None), fence, opens)
-            if at - start >= CODE_LIMIT:
-                # Prefer to cut where a definition begins, so that syntax colours seldom see the seam.
-                if not source[at : at + 1].isspace() or at - start >= 2 * CODE_LIMIT:
-                    return Block("code", start, at, context, context._replace(fence=fence), fence, opens)
+            # Prefer to cut where a definition begins, so that syntax colours seldom see the seam.
+            seam = not source[at : at + 1].isspace() or at - start >= 2 * CODE_LIMIT
+            if at - start >= CODE_LIMIT and seam:
+                return Block("code", start, at, context, context._replace(fence=fence), fence, opens)
             at = end
         return Block("code", start, len(source), context, context._replace(fence=fence), fence, opens)
 

@@ -1,142 +1,45 @@
-"""The transcript widget: scrolling, following, cursors, mouse. What it shows is made by `document` and `render`."""
+"""The transcript widget: the view with a message cursor, a token cursor and the mouse."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.segment import Segment
 from textual import events
-from textual.geometry import Region, Size
-from textual.reactive import reactive
-from textual.scroll_view import ScrollView
 from textual.selection import Selection
-from textual.strip import Strip
-from textual.timer import Timer
 
 from chatapp.tokens import Token
-from chatapp.ui.heat import Heat, Scales, Unit
 from chatapp.ui.transcript import walk
-from chatapp.ui.transcript.app_palette import palette_of
-from chatapp.ui.transcript.blocks import THINK, ThinkTags
-from chatapp.ui.transcript.document import Document, Entry
+from chatapp.ui.transcript.document import Entry
 from chatapp.ui.transcript.events import MessageFocused, PickRequested, ScalesChanged, TokenFocused
-from chatapp.ui.transcript.model import Memory, MessageView
-from chatapp.ui.transcript.painter import Frame, Painter
-from chatapp.ui.transcript.palette import Palette
-from chatapp.ui.transcript.render import GUTTER, MARGIN, Scene
+from chatapp.ui.transcript.model import MessageView
 from chatapp.ui.transcript.select import selected_source, source_position
-
-#: Source characters laid out in one slice of idle time: about 10 ms, far below what a key may wait.
-_SLICE = 4096
-_MORE = " ▼ more below "
+from chatapp.ui.transcript.view import TranscriptView
 
 
-class Transcript(ScrollView, can_focus=True):
+class Transcript(TranscriptView):
     """Messages of a conversation in one Line-API widget. The API is listed in `chatapp.ui.transcript`."""
-
-    ALLOW_SELECT = True
-    ALLOW_MAXIMIZE = False
-    DEFAULT_CSS = """
-    Transcript {
-        background: $background;
-        color: $foreground;
-        scrollbar-size-vertical: 1;
-        scrollbar-gutter: stable;
-        overflow-x: hidden;
-        overflow-y: auto;
-    }
-    """
-
-    heat: reactive[Heat] = reactive(Heat.OFF)
-    unit: reactive[Unit] = reactive("nats")
-    percentile: reactive[bool] = reactive(False)
-    ramp: reactive[str] = reactive("")
 
     MessageFocused = MessageFocused
     TokenFocused = TokenFocused
     PickRequested = PickRequested
     ScalesChanged = ScalesChanged
 
-    def __init__(
-        self,
-        *,
-        think_tags: ThinkTags = THINK,
-        name: str | None = None,
-        id: str | None = None,
-        classes: str | None = None,
-    ) -> None:
-        super().__init__(name=name, id=id, classes=classes)
-        self.document = Document(80, think_tags)
-        self.scales = Scales()
-        self._message: str | None = None
-        self._token: int | None = None
-        self._palette: Palette | None = None
-        self._painter = Painter()
-        self._frame: Frame | None = None
-        self._measuring: Timer | None = None
-        self._stick = True
+    _message: str | None = None
+    _token: int | None = None
 
     # -- content -------------------------------------------------------------------------------------------------
 
     def set_messages(self, messages: Sequence[MessageView], *, at_end: bool = True) -> None:
-        """Shows these messages, oldest first. Cheap for messages that are unchanged.
-
-        Args:
-            messages: What to show.
-            at_end: Go to the end; else the reading position stays.
-        """
-        anchor = None if at_end else self._anchor()
-        self.document.set_messages(messages)
+        super().set_messages(messages, at_end=at_end)
         if self._message is not None and self.document.get(self._message) is None:
             self._message = self._token = None
         self._check_token()
-        if self.percentile:
-            self._rescale()
-        self._stick = at_end or self._stick
-        self._rearranged(anchor)
-
-    def append_tokens(self, message_id: str, tokens: Sequence[Token]) -> None:
-        """Appends tokens to a message that streams. Unknown ids are ignored (the message went away meanwhile)."""
-        index = self._index(message_id)
-        if index is None or not tokens:
-            return
-        height = self.document.height
-        first = self.document.append(message_id, tokens)
-        if self._stick:
-            self.document.settle_end(self.size.height)
-        if self.document.height != height:
-            self._sync_height()
-        self.refresh_lines(self.document.top(index), 1)
-        self.refresh_lines(first, max(1, self.document.height - first))
 
     def replace(self, message_id: str, view: MessageView) -> None:
-        """Shows something else in a message's place: its end, an edit, another alternative (whose id may differ)."""
-        index = self._index(message_id)
-        if index is None:
-            return
-        anchor = None if self._stick else self._anchor()
-        self.document.replace(message_id, view)
-        if self._message == message_id:
+        super().replace(message_id, view)
+        if self._message == message_id and self.document.get(view.id) is not None:
             self._message = view.id
         self._check_token()
-        if self.percentile:
-            self._rescale()
-        self._rearranged(anchor)
-
-    def set_memory(self, memory: Memory) -> None:
-        """Says what the model still sees: what was evicted is dimmed, and a line drawn where memory ends."""
-        if memory == self.document.memory:
-            return
-        anchor = None if self._stick else self._anchor()
-        self.document.set_memory(memory)
-        self._rearranged(anchor)
-
-    def set_think_tags(self, tags: ThinkTags) -> None:
-        """The strings around a reasoning part of the loaded model; takes effect for messages shown afterwards."""
-        self.document.tags = tags
-
-    def _index(self, message_id: str) -> int | None:
-        return self.document.index_of(message_id) if self.document.get(message_id) else None
 
     # -- message cursor ------------------------------------------------------------------------------------------
 
@@ -266,7 +169,7 @@ class Transcript(ScrollView, can_focus=True):
         if self._token is not None and (entry is None or self._token >= len(entry.tokens)):
             self._token = None
 
-    # -- folding, scrolling --------------------------------------------------------------------------------------
+    # -- folding -------------------------------------------------------------------------------------------------
 
     def toggle_fold(self, message_id: str | None = None) -> bool:
         """Folds or unfolds the reasoning of a message (the focused one); False if it has none."""
@@ -278,167 +181,7 @@ class Transcript(ScrollView, can_focus=True):
         self._rearranged(anchor)
         return True
 
-    @property
-    def following(self) -> bool:
-        """New text scrolls into view by itself: the view is at the bottom."""
-        return self._stick
-
-    def follow(self) -> None:
-        """Goes to the end and stays there while text arrives."""
-        self._stick = True
-        self._rearranged(None)
-
-    def source_of(self, message_id: str) -> str:
-        """The source text of a message as it stands."""
-        entry = self.document.get(message_id)
-        return entry.content if entry else ""
-
-    def _show_rows(self, top: int, bottom: int) -> None:
-        """Scrolls as little as needed so that the rows are in view (their first ones, where they are many)."""
-        height = max(1, self.size.height)
-        self.document.settle(top, top + height)
-        y = self.scroll_offset.y
-        if top < y or bottom - top >= height:
-            y = top
-        elif bottom > y + height:
-            y = bottom - height
-        self._sync_height()
-        self._scroll_now(y)
-
-    def _scroll_now(self, y: int) -> None:
-        self.scroll_to(y=y, animate=False, force=True)
-        self._stick = self.is_vertical_scroll_end
-
-    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        super().watch_scroll_y(old_value, new_value)
-        if round(new_value) < round(old_value):
-            self._stick = False
-        if round(new_value) >= self.max_scroll_y:
-            self._stick = True
-
-    def _anchor(self) -> tuple[str, int, int] | None:
-        """The reading position: message, source offset of the first row in view, rows into its header."""
-        y = self.scroll_offset.y
-        row = self.document.row(y)
-        if row is None:
-            return None
-        entry = self.document.entries[row.entry]
-        if row.kind == "body":
-            return entry.id, self.document.line(row).start, 0
-        return entry.id, -1 if row.kind != "blank" else len(entry.content), 0
-
-    def _rearranged(self, anchor: tuple[str, int, int] | None) -> None:
-        """Rows moved: keeps the reading position, or the end in view."""
-        if self.is_mounted and self.text_selection is not None:
-            self.screen.clear_selection()
-        height = max(1, self.size.height)
-        if self._stick or anchor is None or (index := self._index(anchor[0])) is None:
-            self.document.settle_end(height)
-            self._sync_height()
-        else:
-            row = self.document.top(index) if anchor[1] < 0 else self.document.row_of(index, anchor[1])
-            self.document.settle(row, row + height)
-            self._sync_height()
-            self._scroll_now(row)
-        self._restyle()
-        if self._measuring is not None:
-            self._measuring.resume()
-
-    def _sync_height(self) -> None:
-        size = Size(self.scrollable_content_region.width, self.document.height)
-        if size != self.virtual_size:
-            self.virtual_size = size
-        if self._stick:
-            self.scroll_to(y=self.max_scroll_y, animate=False, force=True)
-
-    @property
-    def settled(self) -> bool:
-        """Everything is laid out: no height is a guess any more."""
-        return self.document.is_measured
-
-    def measure_some(self) -> None:
-        """Lays out, in idle time, some of what was only guessed; the view does not move."""
-        if self.document.width != self._text_width():
-            return
-        done, moved = self.document.measure(self.scroll_offset.y, _SLICE)
-        stick = self._stick
-        self._sync_height()
-        if moved and not stick:
-            self._scroll_now(self.scroll_offset.y + moved)
-        if done and self._measuring is not None:
-            self._measuring.pause()
-
-    # -- looks ---------------------------------------------------------------------------------------------------
-
-    def watch_heat(self) -> None:
-        self._restyle()
-        self.post_message(self.ScalesChanged(self))
-
-    def watch_unit(self) -> None:
-        self._restyle()
-        self.post_message(self.ScalesChanged(self))
-
-    def watch_ramp(self) -> None:
-        self._palette = None
-        self._restyle()
-
-    def watch_percentile(self) -> None:
-        self._rescale()
-
-    def cycle_heat(self) -> None:
-        """The next of off, entropy, varentropy, both, surprisal."""
-        self.heat = self.heat.next
-
-    def _rescale(self) -> None:
-        tokens = [token for entry in self.document.entries for token in entry.tokens] if self.percentile else []
-        self.scales = Scales.of_tokens(tokens) if tokens else Scales()
-        self._restyle()
-        self.post_message(self.ScalesChanged(self))
-
-    def refresh_scales(self) -> None:
-        """Takes the percentiles anew (call it now and then while tokens arrive)."""
-        if self.percentile:
-            self._rescale()
-
-    @property
-    def palette(self) -> Palette:
-        """Styles of the theme in force."""
-        if self._palette is None:
-            self._palette = palette_of(self.app, self.ramp)
-        return self._palette
-
-    def _restyle(self) -> None:
-        self._painter.forget()
-        self.refresh()
-
-    def notify_style_update(self) -> None:
-        super().notify_style_update()
-        self._palette = None
-        self._painter.forget()
-
-    # -- events --------------------------------------------------------------------------------------------------
-
-    def on_mount(self) -> None:
-        self.app.theme_changed_signal.subscribe(self, lambda _: self.notify_style_update())
-        self._measuring = self.set_interval(1 / 20, self.measure_some)
-
-    def on_resize(self) -> None:
-        width = self._text_width()
-        if width != self.document.width:
-            anchor = None if self._stick else self._anchor()
-            self.document.set_width(width)
-            self._rearranged(anchor)
-        elif self._stick:
-            self._rearranged(None)
-
-    def _text_width(self) -> int:
-        return max(4, self.scrollable_content_region.width - GUTTER - MARGIN)
-
-    def on_focus(self) -> None:
-        self.refresh()
-
-    def on_blur(self) -> None:
-        self.refresh()
+    # -- mouse ---------------------------------------------------------------------------------------------------
 
     def on_click(self, event: events.Click) -> None:
         """Puts the cursor on the token (or else the message) under the mouse."""
@@ -459,54 +202,20 @@ class Transcript(ScrollView, can_focus=True):
         else:
             self.focus_token(entry.id, token)
 
-    # -- selection -----------------------------------------------------------------------------------------------
-
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         return selected_source(self.document, selection), "\n"
 
-    def selection_updated(self, selection: Selection | None) -> None:
-        self.refresh()
+    # -- for the view --------------------------------------------------------------------------------------------
 
-    # -- painting ------------------------------------------------------------------------------------------------
+    def _focused_index(self) -> int | None:
+        return None if self._message is None else self._index(self._message)
 
-    def render_lines(self, crop: Region) -> list[Strip]:
-        height = self.document.height
-        y = self.scroll_offset.y
-        self.document.settle(y, y + self.size.height)
-        if self.document.height != height:
-            self.call_later(self._sync_height)
-        self._frame = self._new_frame()
-        try:
-            return super().render_lines(crop)
-        finally:
-            self._frame = None
-
-    def render_line(self, y: int) -> Strip:
-        at = self.scroll_offset.y + y
-        if self._frame is None:  # not painting: the screen asks what is under the mouse
-            return self._painter.strip(self.document, at, self._new_frame()).apply_offsets(0, at)
-        strip = self._painter.strip(self.document, at, self._frame)
-        if y == self.size.height - 1 and not self._stick and self.scroll_offset.y < self.max_scroll_y:
-            room = self._frame.width - len(_MORE)
-            if room > 0:
-                mark = Segment(_MORE, self.palette.accent("primary", bold=True))
-                return Strip.join([strip.crop(0, room), Strip([mark], len(_MORE))])
-        return strip
-
-    def _new_frame(self) -> Frame:
+    def _cursor_span(self) -> tuple[int, int] | None:
         entry = self.focused_entry
-        cursor = None
-        if entry is not None and self._token is not None:
-            start, end = entry.map.span(self._token)
-            cursor = (start, end) if end > start else (max(0, end - 1), end)
-        focused = -1 if self._message is None else self._index(self._message)
-        scene = Scene(
-            palette=self.palette,
-            heat=self.heat,
-            scales=self.scales,
-            unit=self.unit,
-            focused=-1 if focused is None else focused,
-            cursor=cursor,
-            active=self.has_focus,
-        )
-        return Frame(scene, self.text_selection, self.scrollable_content_region.width)
+        if entry is None or self._token is None:
+            return None
+        start, end = entry.map.span(self._token)
+        return (start, end) if end > start else (max(0, end - 1), end)
+
+    def _scales_changed(self) -> None:
+        self.post_message(self.ScalesChanged(self))
