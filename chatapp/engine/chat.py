@@ -18,9 +18,10 @@ from chatapp.engine.decode.candidates import CandidateGenerator
 from chatapp.engine.generation import Generation
 from chatapp.engine.loading import LOOKUP, LoadedModel
 from chatapp.engine.reply import Reply
+from chatapp.engine.scored import score_text
 from chatapp.engine.template import Rendered, Template
 from chatapp.errors import ChatappError, UsageError
-from chatapp.protocol import Choose, Forecast, Forecasted, Generate, Leave, Load, Loaded, Note, Sampling
+from chatapp.protocol import Choose, Forecast, Forecasted, Generate, Leave, Load, Loaded, Note, Sampling, Score
 
 #: Tokens read between two looks at whether a request was cancelled. Fixed, so that the same prompt is always
 #: read in the same steps and gives the same bits.
@@ -93,6 +94,10 @@ class Chat:
         rendered = self._template.render(request.turns, request.continue_last, request.thinking)
         plan = self._cache(request, reply).forecast(rendered.ids, rendered.system_end)
         reply.send(Forecasted(request.request, len(rendered.ids), plan.reused, plan.prefilled, plan.method))
+
+    def score(self, request: Score, reply: Reply) -> None:
+        """Answers `Score`."""
+        score_text(request, self._loaded, self._template, reply)
 
     def leave(self, request: Leave, reply: Reply) -> None:
         """Carries out `Leave`: writes the conversation's cache to its file, if saving is on."""

@@ -15,6 +15,7 @@ from chatapp.engine.decode.candidates import CandidateGenerator
 from chatapp.engine.decoders import guesses, make_decoder, outcomes, records
 from chatapp.engine.loading import LoadedModel
 from chatapp.engine.reply import Reply
+from chatapp.engine.scored import PromptScores
 from chatapp.engine.stream import TokenStream
 from chatapp.engine.template import Rendered
 from chatapp.errors import ChatappError
@@ -97,8 +98,13 @@ class Generation:
         """Reads the prompt but for its last token, which the decode loop feeds; False if it was cancelled."""
         rest = self.rendered.ids[plan.reused : -1]
         reply.send(Prefill(reply.request, 0, plan.prefilled))
-        for done in self.cache.prefill(rest, self.chunk, reply.cancelled):
+        scores = None
+        if self.request.score_prompt:
+            scores = PromptScores(self.loaded, self.rendered, plan.reused, self.request.alternatives, reply)
+        for done in self.cache.prefill(rest, self.chunk, reply.cancelled, scores.scorer if scores else None):
             reply.send(Prefill(reply.request, done, plan.prefilled))
+            if scores:
+                scores.send()
         return len(self.cache.tokens) == len(self.rendered.ids) - 1 and not reply.cancelled()
 
     def _limits(self) -> Limits:

@@ -31,6 +31,7 @@ from chatapp.protocol import (
     Hello,
     Leave,
     Load,
+    Score,
     Shutdown,
 )
 
@@ -97,6 +98,8 @@ class Server:
             case Choose():
                 self._loaded().choose(request)
                 reply.send(Done(request.request))
+            case Score():
+                self._loaded().score(request, reply)
             case Leave():
                 self._loaded().leave(request, reply)
                 reply.send(Done(request.request))

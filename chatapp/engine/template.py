@@ -97,6 +97,10 @@ class Template:
             pieces.append(Piece(turns[-1].content, len(closed), "assistant"))
         return self._assemble(turns, pieces, len(system))
 
+    def encode_text(self, text: str) -> list[int]:
+        """Ids of a text on its own, begun as this tokenizer begins texts; nothing in it becomes a control token."""
+        return self._encoder.encode([Piece(self._opening), Piece(text, 0, "user")], first=True).ids
+
     def _text(self, turns: Sequence[Turn], thinking: bool | None) -> tuple[str, Shape]:
         """The prompt's text, in the first shape that the template takes and that keeps the system message."""
         shapes: list[Shape] = [_as_given, _system_in_user, _alternating]

@@ -28,6 +28,8 @@ from chatapp.protocol import (
     Note,
     Prefill,
     Sampling,
+    Score,
+    Scored,
     Started,
     Tokens,
     Turn,
@@ -225,6 +227,21 @@ async def test_candidates_and_choice(engine: Engine):
     assert [t.id for t in tokens_of(after)] == [t.id for t in tokens_of(cold)]
     with pytest.raises(RequestFailed, match="gone"):
         await engine.ask(Choose(engine.next_request(), generation, 0))
+
+
+async def test_the_prompts_own_tokens_are_scored_on_request(engine: Engine):
+    turns = (Turn("system", "Be brief."), Turn("user", "What is the capital of France?"))
+    events = await generate(engine, *turns, score_prompt=True)
+    spans = one(events, Started).spans
+    alone = await engine.ask(Score(engine.next_request(), "x"))
+    assert (alone.tokens, alone.perplexity) == (1, 1.0)
+    for number, turn in enumerate(turns):
+        tokens = [t for e in events if isinstance(e, Scored) and e.turn == number for t in e.tokens]
+        assert "".join(token.text for token in tokens) == turn.content
+        assert [token.index for token in tokens] == list(range(spans[number][1] - spans[number][0]))
+        assert all(token.surprisal > 0 for token in tokens)
+    again = await generate(engine, *turns, score_prompt=True)  # all of it is in the cache
+    assert not [event for event in again if isinstance(event, Scored)]
 
 
 async def test_attention_is_reported_where_it_is_asked_for(engine: Engine):
