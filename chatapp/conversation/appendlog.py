@@ -119,6 +119,33 @@ class AppendLog:
         self.trouble = None
         return True
 
+    def claim(self) -> bool:
+        """Takes the lock of the file itself; False where another process has it.
+
+        Beside the ``.lock`` file: a file that was renamed while it is open has no such file under its new name.
+        """
+        if self._fd is None:
+            return True
+        try:
+            self._files.lock(self._fd)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True  # a file system without locks
+        return True
+
+    def content(self) -> bytes:
+        """All lines so far, those that wait in memory included.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        if self._memory is not None:
+            written = b"".join(self._memory)
+        else:
+            written = read_all(self._files, self._fd) if self._fd is not None else b""
+        return written + b"".join(self._pending)
+
     def read(self, offset: int, size: int) -> bytes:
         """Part of the file.
 
@@ -176,6 +203,7 @@ class AppendLog:
             self._fd = self._files.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
             self._files.sync_folder(self.path.parent)
             self._size = self._files.fstat(self._fd).st_size
+            self.claim()
             return self._fd
         here, mine = self._stat(), self._files.fstat(self._fd)
         if here is not None and (here.st_dev, here.st_ino) == (mine.st_dev, mine.st_ino):
@@ -257,6 +285,7 @@ class AppendLog:
         self._files.close(self._fd)
         self._fd, self._size = fresh, len(content)
         self._rewrite_due = self._torn_by_us = False
+        self.claim()
         return fresh
 
     def _stat(self) -> os.stat_result | None:

@@ -350,6 +350,14 @@ class ConversationSession:
         self._notices += reading.notices
         return replaced or bool(reading.events)
 
+    def content(self) -> bytes:
+        """The file's lines, those that wait in memory included.
+
+        Raises:
+            OSError: The file cannot be read.
+        """
+        return self._journal.log.content()
+
     def close(self) -> None:
         """Writes what waits and gives the file free."""
         self._records.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 SUFFIX = ".jsonl"
 _PLAIN = re.compile(r"[0-9A-Za-z_-]{1,64}")
 TRASH = "trash"
+OPEN_ELSEWHERE = "Another chatapp has this conversation open."
 
 
 class Store:
@@ -75,8 +76,13 @@ class Store:
         reading = journal.load()
         if reason is None and not journal.log.writable:
             reason = f"{path.name} cannot be written to."
+        if reason is None and not journal.log.claim():
+            reason = OPEN_ELSEWHERE
         if reading.newer and reason is None:
             reason = f"{path.name} was written by a later version of chatapp."
+        if reason is not None and lock is not None:
+            lock.release()
+            lock = None
         conversation = fold(reading.events)
         token_path = self._records_path(path, conversation.id)
         token_records = Records(token_path, files=self._files, writable=reason is None)
@@ -131,7 +137,7 @@ class Store:
         path, source = session.path, session.conversation
         first = events.Opened(events.SCHEMA, id, events.now(), source.model, "", session.id)
         try:
-            lines = path.read_bytes().split(b"\n")
+            lines = session.content().split(b"\n")
             found = _opening(lines[0])
             if found is not None:
                 first = msgspec.structs.replace(found, id=id, forked_from=session.id)
@@ -158,7 +164,10 @@ class Store:
 
     def ids(self) -> list[str]:
         """Ids of all conversations, the one changed last first."""
-        found = [(p.stat().st_mtime_ns, p.name[: -len(SUFFIX)]) for p in self.files()]
+        found: list[tuple[int, str]] = []
+        for path in self.files():
+            with suppress(FileNotFoundError):  # removed meanwhile
+                found.append((path.stat().st_mtime_ns, path.name.removesuffix(SUFFIX)))
         return [id for _, id in sorted(found, reverse=True)]
 
     def files(self) -> list[Path]:
@@ -284,7 +293,7 @@ class Store:
 
 def _try(lock: Lock, path: Path) -> str | None:
     try:
-        return None if lock.take() else "Another chatapp has this conversation open."
+        return None if lock.take() else OPEN_ELSEWHERE
     except OSError:
         return f"{path.parent} cannot be written to."
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -159,6 +160,14 @@ def test_other_encodings_with_a_mark_are_read():
     text = json.dumps([{"role": "user", "content": "Grüße 👋"}], ensure_ascii=False)
     for encoding in ("utf-8-sig", "utf-16"):
         assert plain(registry.read(text.encode(encoding), "x").transcripts[0]) == [("user", "Grüße 👋")]
+
+
+def test_long_runs_of_anything_are_read_in_no_time():
+    ours = "<!-- chatapp transcript -->\n# \n\n## User"
+    for piece in ("\n", " ", "-\n", "(", "\\", "#", "*", "`", "User:\n", "<!-- "):
+        for start in ("User: x", ours + " (", ours + "\n\n"):
+            with contextlib.suppress(ChatappError):
+                registry.read((start + piece * 100_000 + "y").encode(), "x")
 
 
 def test_a_large_file_is_read():

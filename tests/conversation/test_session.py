@@ -12,7 +12,7 @@ from chatapp.conversation.store import Store
 from chatapp.errors import ChatappError, UsageError
 from chatapp.protocol import Sampling, Turn
 
-from .helpers import contents, reply, token
+from .helpers import FaultyFiles, contents, reply, token
 
 
 def reopened(store: Store, session: ConversationSession) -> ConversationSession:
@@ -343,6 +343,27 @@ def test_a_second_instance_is_read_only_follows_live_and_can_fork(store):
     assert contents(reopened(store, fork))[-1] == "mine"
     session.close()
     assert store.open(session.id).read_only is None
+
+
+def test_a_file_that_was_renamed_while_open_has_one_writer(store):
+    session, _ = two_exchanges(store)
+    session.path.rename(store.folder / "renamed.jsonl")
+    second = store.open("renamed")
+    assert second.read_only == "Another chatapp has this conversation open."
+    session.close()
+    assert store.open("renamed").read_only is None
+
+
+def test_a_fork_has_what_waits_in_memory_too(store):
+    files = FaultyFiles()
+    session = Store(store.folder, files=files).new()
+    session.add_message("user", "saved")
+    files.fail_at, files.lasting = len(files.calls) + 1, True
+    session.add_message("user", "kept")
+    assert session.trouble
+    files.healed = True
+    fork = session.fork()
+    assert contents(fork) == ["saved", "kept"]
 
 
 def test_a_reader_sees_a_reply_grow(store):

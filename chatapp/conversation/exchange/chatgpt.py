@@ -72,7 +72,11 @@ def _content(content: Json, notices: list[str]) -> str:
         return parts_text([part for part in content["parts"] if part != ""], notices)
     if "thoughts" in content:
         return "\n\n".join(string(t.get("content")) for t in items(content.get("thoughts")))
-    return string(content.get("text")) or string(content.get("result")) or string(content.get("content"))
+    text = string(content.get("text")) or string(content.get("result")) or string(content.get("content"))
+    notice = f"Messages of the kind {string(content.get('content_type'))!r} have no text and were left out."
+    if not text and notice not in notices:
+        notices.append(notice)
+    return text
 
 
 def _parents_first(nodes: dict[str, dict[str, Json]]) -> list[str]:

@@ -51,6 +51,8 @@ def _add(transcript: Transcript, version: dict[str, Json], parent: str | None) -
     if steps:
         blocks = [step for step in steps if step.get("type") == "contentBlock"]
         content = "".join(_step_text(step, transcript.notices) for step in blocks)
+        left = {string(step.get("type")) for step in steps} - {"contentBlock", "debugInfoBlock"}
+        transcript.notices += [f"Steps of the kind {kind!r} were left out." for kind in sorted(left)]
     else:
         content = parts_text(version.get("content"), transcript.notices)
     return transcript.add(string(version.get("role")), content, parent=parent, model=_model(version, steps))
@@ -58,7 +60,9 @@ def _add(transcript: Transcript, version: dict[str, Json], parent: str | None) -
 
 def _step_text(step: dict[str, Json], notices: list[str]) -> str:
     """A step's text; reasoning is put between the usual tags, as the model wrote it."""
-    text = parts_text(step.get("content"), notices)
+    content = step.get("content")
+    # The parts of a step are pieces of one text.
+    text = "".join(parts_text([part], notices) for part in content) if isinstance(content, list) else string(content)
     style = step.get("style")
     if isinstance(style, dict) and style.get("type") == "thinking":
         return string(step.get("prefix")) + text + string(step.get("suffix"))

@@ -71,8 +71,8 @@ def _read_ours(text: str) -> Transcript:
     transcript = Transcript(title=title[1] if title else "")
     ids: dict[str, str | None] = {"-": None}
     previous: str | None = None
-    for mark, following in zip(marks, [*marks[1:], None], strict=True):
-        end = following.start() if following else len(text)
+    for place, mark in enumerate(marks, start=1):
+        end = marks[place].start() if place < len(marks) else len(text)
         content = _ESCAPED.sub("", text[mark.end() + 2 : end].removesuffix("\n\n"))
         role, model, id, after, shown = mark.groups()
         if role == "System" and not id and not transcript.messages and not transcript.system:
@@ -127,7 +127,8 @@ def _fence_after(line: str, fence: str) -> str:
 
 
 def _close(transcript: Transcript, role: str, lines: list[str]) -> None:
+    while lines and not lines[-1].strip(" \t-*"):  # a rule between the messages
+        lines = lines[:-1]
     content = "\n".join(lines).strip()
-    content = re.sub(r"\n+(?:-{3,}|\*{3,})$", "", content).rstrip()  # a rule between the messages
     if role and content:
         transcript.add_in_order(role, content)
