@@ -17,7 +17,8 @@ class Detokenizer:
 
     The text of an id depends on those before it (a leading space, a code point split over ids), so a short window of
     ids is decoded again with each new one and the piece is what the text grew by. A trailing replacement character
-    may be the head of a code point that is not complete yet: it is held back.
+    may be the head of a code point that is not complete yet: it is held back, and never comes out if the reply ends
+    there, so that the text is right when the reply is continued.
 
     Attributes:
         hidden: Ids that have no text: the tokenizer's special tokens, but not its markers of reasoning parts.
@@ -32,10 +33,11 @@ class Detokenizer:
         """
         self._tokenizer = tokenizer
         self.hidden = hidden_ids(tokenizer)
-        # A code point spans at most four ids, and one id before it decides about its leading space.
-        self._window = [token for token in before if token not in self.hidden][-8:]
-        self._seen = self._complete()
+        self._window: list[int] = []
+        self._seen = ""
         self._start = 0
+        for token in before:  # one by one: what came out depends on where a code point was broken off
+            self.add(token)
 
     def add(self, token: int) -> str:
         """The text that became complete with this id; empty for a hidden id and inside a code point."""
@@ -50,20 +52,13 @@ class Detokenizer:
             self._shorten()
         return piece
 
-    def finish(self) -> str:
-        """The rest at the end of a reply: one replacement character for each byte sequence that stayed incomplete."""
-        return decode(self._tokenizer, self._window)[len(self._seen) :]
-
-    def _complete(self) -> str:
-        return decode(self._tokenizer, self._window).rstrip(_INCOMPLETE) if self._window else ""
-
     def _shorten(self) -> None:
         """Drops ids that the next piece cannot depend on, keeping those of the last piece as its context."""
         previous, self._start = self._start, len(self._window)
         if previous:
             self._window = self._window[previous:]
             self._start -= previous
-            self._seen = self._complete()
+            self._seen = decode(self._tokenizer, self._window)
 
 
 class TokenTexts:
