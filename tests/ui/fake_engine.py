@@ -83,7 +83,7 @@ class FakeEngine:
         rate: Tokens per second; 0 is as fast as the event loop allows.
         prefill_steps: How many `Prefill` events come before a reply; each waits ``prefill_delay`` seconds.
         gate: While it is cleared, no token comes: for tests that need a reply in flight.
-        loading: While it is cleared, a model stays half loaded.
+        loading: While it is cleared, models stay half loaded and half fetched.
         failure: A `Failed` to answer the next `Generate` with.
     """
 
@@ -205,6 +205,7 @@ class FakeEngine:
                 return
             yield Progress(request.request, "download", done, 100, "bytes", "weights")
             await asyncio.sleep(self.load_delay / 5)
+            await self.loading.wait()
         self.models.append(request.model)
         yield Fetched(request.request, request.model, "/nowhere", 100)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from textual.color import Color
 
@@ -56,6 +56,7 @@ def test_bits_are_nats_over_ln2_and_for_varentropy_over_its_square() -> None:
 
 
 @given(st.floats(allow_nan=True, allow_infinity=True))
+@settings(deadline=None)
 def test_a_level_is_in_range_for_any_value(value: float) -> None:
     assert 0 <= Scale(0.5, 4.0).level(value) <= LEVELS
 

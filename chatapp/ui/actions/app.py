@@ -20,15 +20,18 @@ class AppActions(Group):
 
     async def inspector(self, argument: str) -> None:
         panels = self.screen.query(InspectorPanel)
-        if panels:
+        if panels and panels.first().display:
             await panels.remove()
         else:
-            await self.show_inspector()
+            await self.show_inspector(pinned=True)
 
-    async def show_inspector(self) -> None:
+    async def show_inspector(self, *, pinned: bool = False) -> None:
         """Opens the token inspector if it is not open."""
-        if not self.screen.query(InspectorPanel):
-            await self.screen.query_one("#middle").mount(InspectorPanel())
+        panels = self.screen.query(InspectorPanel)
+        if not panels:
+            await self.screen.query_one("#middle").mount(InspectorPanel(pinned))
+        elif pinned:
+            panels.first().pinned = True
         self.screen.inspect()
 
     async def conversations(self, argument: str) -> None:

@@ -11,11 +11,13 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
 from chatapp.text import visible
+from chatapp.ui.screens.sizes import LOW
 
 
 class AskScreen(ModalScreen[str | None]):
     """A question with a field; its result is the text, or None where the person left."""
 
+    VERTICAL_BREAKPOINTS = LOW
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Leave")]
 
     def __init__(self, question: str, value: str = "") -> None:

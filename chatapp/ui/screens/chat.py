@@ -22,6 +22,7 @@ from chatapp.ui.keymap import Keymap, Scope, bindings
 from chatapp.ui.prompt.drafts import Drafts
 from chatapp.ui.prompt.history import History
 from chatapp.ui.prompt.prompt import Prompt, PromptArea
+from chatapp.ui.screens.sizes import LOW, WIDTHS
 from chatapp.ui.transcript import Transcript
 from chatapp.ui.views import Views, memory
 from chatapp.ui.widgets.banner import Banner
@@ -51,8 +52,8 @@ class ChatScreen(Screen[None]):
     """See the module's docstring. What actions do is in `chatapp.ui.actions`."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("anywhere")]
-    HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (110, "-wide")]  # noqa: RUF012 - as Textual declares it
-    VERTICAL_BREAKPOINTS = [(0, "-low"), (20, "-tall")]  # noqa: RUF012
+    HORIZONTAL_BREAKPOINTS = WIDTHS
+    VERTICAL_BREAKPOINTS = LOW
 
     def __init__(self, workspace: Workspace, keymap: Keymap) -> None:
         super().__init__()

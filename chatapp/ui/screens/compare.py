@@ -11,6 +11,7 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
+from chatapp.ui.screens.sizes import LOW
 from chatapp.ui.transcript import MessageView, Transcript
 from chatapp.ui.widgets.siblings import Siblings
 
@@ -18,6 +19,7 @@ from chatapp.ui.widgets.siblings import Siblings
 class CompareScreen(ModalScreen[str | None]):
     """Its result is the chosen reply's id, or None where the person left."""
 
+    VERTICAL_BREAKPOINTS = LOW
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "dismiss(None)", "Leave"),
         Binding("left,h,shift+tab", "move(-1)", "Left"),

@@ -12,11 +12,13 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from chatapp.ui.keymap import SCOPES, Action, Keymap, Scope
+from chatapp.ui.screens.sizes import LOW
 
 
 class HelpScreen(ModalScreen[None]):
     """Keys of the scope the person is in, then of the scopes around it, then of all others."""
 
+    VERTICAL_BREAKPOINTS = LOW
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f1,q", "dismiss(None)", "Close")]
 
     def __init__(self, keymap: Keymap, scope: Scope) -> None:
@@ -52,10 +54,7 @@ def _shown(actions: list[Action]) -> list[Action]:
 def _row(action: Action, keymap: Keymap) -> Content:
     keys = "1 … 9" if action.name == "pick_1" else keymap.keys(action.id)
     command = f"/{action.command} {action.argument}".strip() if action.command else ""
+    words = action.help.replace("alternative 1", "that alternative")
     return Content.assemble(
-        (f"  {keys:<16}", "bold"),
-        f"{action.help.replace('alternative 1', 'that alternative')}  ",
-        (command, "$text-accent"),
-        ("  " if command else "", ""),
-        (action.id, "$text-disabled"),
+        (f"{keys:<13} ", "bold"), f"{words:<42} ", (f"{command:<22} ", "$text-accent"), (action.id, "$foreground 35%")
     )

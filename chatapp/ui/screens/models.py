@@ -22,6 +22,7 @@ from chatapp.models.registry import load_registry
 from chatapp.models.space import size_text
 from chatapp.text import visible
 from chatapp.ui.downloads import Download, Downloads
+from chatapp.ui.screens.sizes import LOW
 from chatapp.ui.widgets.status import progress_words
 
 _STATES = {"ready": "●", "partial": "◐", "absent": "○"}
@@ -38,6 +39,7 @@ class Known:
 class ModelsScreen(ModalScreen[str | None]):
     """Its result is the model to load, or None where the person left. Downloads go on when it is closed."""
 
+    VERTICAL_BREAKPOINTS = LOW
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Leave"),
         Binding("ctrl+s", "stop", "Stop the download"),
@@ -162,9 +164,9 @@ def row(known: Known, loaded: bool, running: dict[str, Download]) -> Content:
     entry = known.entry
     size = entry.bytes if entry.state == "ready" else entry.spec.download_bytes
     parts: list[tuple[str, str]] = [
-        (f"{_STATES[entry.state]} ", "$text-success" if entry.state == "ready" else "$text-muted"),
-        (f"{visible(entry.spec.title or entry.spec.name)[:40]:<40} ", "bold" if loaded else ""),
-        (f"{size_text(size) if size else '':>8}  ", "$text-muted"),
+        (f"{_STATES[entry.state]} ", "$text-success" if entry.state == "ready" else "$foreground 60%"),
+        (f"{visible(entry.spec.title or entry.spec.name)[:30]:<30} ", "bold" if loaded else ""),
+        (f"{size_text(size) if size else '':>8}  ", "$foreground 60%"),
     ]
     if entry.spec.name in running:
         parts.append((progress_words(running[entry.spec.name].progress), "$text-accent"))

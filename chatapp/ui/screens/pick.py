@@ -14,11 +14,13 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from chatapp.text import visible
+from chatapp.ui.screens.sizes import LOW
 
 
 class PickScreen(ModalScreen[str | None]):
     """A list to choose from; its result is the chosen value, or None where the person left."""
 
+    VERTICAL_BREAKPOINTS = LOW
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "leave", "Leave")]
 
     def __init__(

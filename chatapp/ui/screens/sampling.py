@@ -15,6 +15,7 @@ from chatapp.protocol import Sampling
 from chatapp.text import visible
 from chatapp.ui.actions.chat import parsed
 from chatapp.ui.changes import Refused
+from chatapp.ui.screens.sizes import LOW
 
 #: Options that a person sets, in the order shown, with a few words.
 FIELDS = {
@@ -37,6 +38,7 @@ FIELDS = {
 class SamplingScreen(ModalScreen[dict[str, Any] | None]):
     """A field for each option; empty means the default, which stands in it faintly. Its result is what was set."""
 
+    VERTICAL_BREAKPOINTS = LOW
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Leave"),
         Binding("up", "app.focus_previous", "Up"),

@@ -88,9 +88,9 @@ class EditBox(Vertical):
         editing = self.editing
         words = f"Editing {editing.whose}"
         if editing.later:
-            turns = "1 later message" if editing.later == 1 else f"{editing.later} later messages"
-            words += f" · {turns} kept" if editing.keep else f" · branches here, {turns} stay as an alternative"
-            words += " (Tab changes this)"
+            turns = "the later message" if editing.later == 1 else f"the {editing.later} later messages"
+            words += f" · keeps {turns}" if editing.keep else f" · branches here, {turns} kept as an alternative"
+            words += " (Tab)"
         if editing.answered and not editing.keep:
             words += " · a new reply follows"
         self.query_one("#edit-title", Static).update(words)

@@ -40,5 +40,5 @@ def hint_line(actions: list[Action], keymap: Keymap, width: int) -> Content:
             continue
         seen.add(key)
         used += size
-        parts += [(f" {key} ", "$footer-key-foreground bold"), (f"{action.label} ", "$text-muted")]
+        parts += [(f" {key} ", "$footer-key-foreground bold"), (f"{action.label} ", "$foreground 60%")]
     return Content.assemble(*parts)

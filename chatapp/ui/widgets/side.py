@@ -11,10 +11,15 @@ from chatapp.ui.widgets.sparkline import DoubtSparkline
 
 
 class InspectorPanel(VerticalScroll, can_focus=False):
-    """The course of the reply's doubt, and everything known about the token under the cursor."""
+    """The course of the reply's doubt, and everything known about the token under the cursor.
 
-    def __init__(self) -> None:
+    Attributes:
+        pinned: It stays when the token cursor is left; else it comes and goes with it.
+    """
+
+    def __init__(self, pinned: bool) -> None:
         super().__init__(id="inspector-panel")
+        self.pinned = pinned
 
     def compose(self) -> ComposeResult:
         yield DoubtSparkline(id="sparkline")
@@ -26,6 +31,7 @@ class InspectorPanel(VerticalScroll, can_focus=False):
     def follow(self, transcript: Transcript) -> None:
         """Shows the token under the transcript's cursor, in its unit and scales."""
         entry, index = transcript.focused_entry, transcript.token_cursor
+        self.display = self.pinned or index is not None
         sparkline, inspector = self.query_one(DoubtSparkline), self.query_one(Inspector)
         sparkline.set_scale(transcript.heat, transcript.scales)
         if entry is None or index is None:

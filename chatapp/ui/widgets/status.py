@@ -26,7 +26,7 @@ class Part:
     """
 
     text: str
-    style: str = "$text-muted"
+    style: str = "$foreground 60%"
     rank: int = 0
 
 
@@ -79,7 +79,7 @@ def _state(chat: Chat, engine: EngineStatus) -> Part:
         case "off":
             return Part("off")
         case "ready":
-            return Part(reply_words(chat.reply), "$text-success" if chat.reply else "$text-muted")
+            return Part(reply_words(chat.reply), "$text-success" if chat.reply else "$foreground 60%")
 
 
 def reply_words(reply: Reply | None) -> str:
@@ -127,7 +127,7 @@ def fit(found: Sequence[Part], width: int) -> Content:
         kept.pop(max(place for place, part in enumerate(kept) if part.rank == highest))
     pieces: list[tuple[str, str]] = []
     for part in kept:
-        pieces += [(" · ", "$text-disabled")] if pieces else []
+        pieces += [(" · ", "$foreground 35%")] if pieces else []
         pieces.append((part.text, part.style))
     return Content.assemble(" ", *pieces)
 

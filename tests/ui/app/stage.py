@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
+from typing import Any
 
 from textual.pilot import Pilot
 
@@ -20,7 +21,11 @@ from tests.ui.fake_engine import FakeEngine
 
 
 class Stage:
-    """An app that runs, and what tests look at."""
+    """An app that runs, and what tests look at.
+
+    Attributes:
+        said: All notifications so far.
+    """
 
     def __init__(self, engine: FakeEngine, folder: Path, settings: Settings, open_id: str | None = None) -> None:
         self.engine = engine
@@ -29,7 +34,13 @@ class Stage:
         link = EngineLink(self._start, lambda number, model: Load(number, model))
         session = self.store.open(open_id) if open_id else self.store.new("fake-model", settings.system)
         self.app = ChatApp(Workspace(self.store, link, settings, session), "fake-model")
-        self.pilot: Pilot[None]
+        self.pilot: Pilot[object]
+        self.said: list[str] = []
+        self._notify, self.app.notify = self.app.notify, self._hear
+
+    def _hear(self, message: str, **options: Any) -> None:
+        self.said.append(message)
+        self._notify(message, **options)
 
     async def _start(self) -> FakeEngine:
         if not self.engine.alive:
@@ -51,11 +62,6 @@ class Stage:
     def texts(self) -> list[str]:
         """The messages shown by the transcript."""
         return [entry.content for entry in self.screen.transcript.document.entries]
-
-    @property
-    def said(self) -> list[str]:
-        """Notifications so far."""
-        return [notification.message for notification in self.app._notifications]
 
     def reopened(self) -> list[str]:
         """What the conversation's file says."""

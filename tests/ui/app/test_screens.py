@@ -130,7 +130,8 @@ def two_models(monkeypatch, tmp_path):
 
 
 async def test_the_picker_loads_what_is_here_and_fetches_what_is_not(tmp_path, two_models):
-    async with stage(tmp_path / "chats", FakeEngine(models=("fake-model", "here"), load_delay=0.2)) as s:
+    async with stage(tmp_path / "chats", FakeEngine(models=("fake-model", "here"))) as s:
+        s.engine.loading.clear()
         await s.press("f4")
         assert isinstance(s.app.screen, ModelsScreen)
         options = s.app.screen.query_one(OptionList)
@@ -139,14 +140,15 @@ async def test_the_picker_loads_what_is_here_and_fetches_what_is_not(tmp_path, t
         await s.press("down", "enter")
         await s.until(lambda: s.workspace.downloads.running)
         await s.until(lambda: "downloading" in str(options.get_option_at_index(1).prompt))
+        s.engine.loading.set()
         await s.until(lambda: any("there is here" in text for text in s.said))
         assert s.engine.asked(Fetch)[0].model == "there"
         await s.press("up", "enter")
 
 
 async def test_a_download_is_stopped_by_a_key(tmp_path, two_models):
-    async with stage(tmp_path / "chats", FakeEngine(load_delay=0.1)) as s:
-        s.engine.load_delay = 500
+    async with stage(tmp_path / "chats", FakeEngine()) as s:
+        s.engine.loading.clear()
         await s.press("f4")
         await s.until(lambda: s.app.screen.query_one(OptionList).option_count == 2)
         await s.press("down", "enter")
