@@ -54,10 +54,11 @@ def look(spec: ModelSpec, *, known: bool = True) -> Entry:
         return Entry(spec, "ready" if ready else "absent", folder if ready else None, (), _size((folder,)), known)
     if place.kind == "hf":
         return _look_hub(spec, place, known)
-    made = conversions_of(sha256=spec.sha256, source=place.location if place.kind == "gguf" else "")
+    gguf = Path(place.location) if place.kind == "gguf" else pypi.gguf_path(spec)
+    made = conversions_of(sha256=spec.sha256, source=str(gguf))
     parts = list(made)
-    if place.kind == "pypi":
-        parts += [path for path in pypi.leftovers(spec) if path.exists()]
+    if place.kind == "pypi" and gguf.parent.exists():
+        parts.append(gguf.parent)
     paths = tuple(parts)
     state: State = "ready" if made else "partial" if paths else "absent"
     return Entry(spec, state, made[0] if made else None, paths, _size(paths), known)

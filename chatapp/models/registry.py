@@ -109,9 +109,9 @@ class Registry:
             return self._specs[text]
         source = guess_source(text)
         if source is not None:
-            known = (spec for spec in self if spec.place == source)
+            known = (spec for spec in self if _is_meant(source, spec.place))
             return next(known, ModelSpec(name=text, title=_title(source), source=str(source)))
-        near = difflib.get_close_matches(text.lower(), list(self._specs), 3, 0.5)
+        near = difflib.get_close_matches(text.lower(), list(self._specs), 2, 0.75)
         hint = f"Did you mean {' or '.join(near)}?" if near else "`chatapp models` lists the known ones."
         raise UsageError(
             f"There is no model “{text}”. {hint} Any owner/repo of the Hub, folder or .gguf file works too."
@@ -161,6 +161,11 @@ def _spec(file: TomlFile, name: str, table: Any, base: ModelSpec | None) -> Mode
     except UsageError as error:
         raise file.error((*keys, "source"), str(error)) from None
     return msgspec.structs.replace(spec, source=str(place))
+
+
+def _is_meant(asked: Source, known: Source) -> bool:
+    """A repository named without a revision means the known one, with its pin; ``@main`` asks for the newest."""
+    return asked == known or (not asked.revision and asked == msgspec.structs.replace(known, revision=""))
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:

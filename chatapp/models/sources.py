@@ -12,7 +12,7 @@ from chatapp.errors import UsageError
 
 Kind = Literal["hf", "path", "gguf", "pypi"]
 
-_REPO = re.compile(r"(?P<location>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w./-]+))?")
+_REPO = re.compile(r"(?P<location>[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*)(?:@(?P<revision>[\w./-]+))?")
 _WHEEL = re.compile(r"(?P<location>[A-Za-z0-9][\w.-]*==[\w.!+]+)/(?P<file>[\w./ +-]+\.gguf)")
 
 
