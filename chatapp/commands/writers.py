@@ -53,8 +53,10 @@ class TextWriter:
         text = "".join(self._parts.get(event.candidate, ()))
         if self._candidates > 1:
             write(self._out, f"--- {event.candidate + 1} of {self._candidates} ---\n{text}\n")
-        elif not text.endswith("\n"):
+        elif text and not text.endswith("\n"):
             write(self._out, "\n")
+        if self._painter and sys.stderr is not None and sys.stderr.isatty():
+            print(self._painter.legend, file=sys.stderr)
 
 
 class JsonWriter:

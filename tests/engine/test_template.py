@@ -36,7 +36,16 @@ THINKING = (
     "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
 )
 
-TEMPLATES = {"chatml": CHATML, "trimming": TRIMMING, "strict": STRICT, "thinking": THINKING}
+# In the manner of MiroThinker and others that keep all reasoning and put an empty part before replies without one.
+REASONING = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'assistant' %}"
+    "{% set t = m.content.split('</think>') %}"
+    "<think>\n{{ (t[0].split('<think>') | last).strip('\n') if t | length > 1 else '' }}\n</think>\n\n"
+    "{{ (t | last).lstrip('\n') }}{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+TEMPLATES = {"chatml": CHATML, "trimming": TRIMMING, "strict": STRICT, "thinking": THINKING, "reasoning": REASONING}
 
 
 def wrapped(template: str | None) -> TokenizerWrapper:
@@ -90,11 +99,15 @@ def test_a_system_message_gives_the_templates_own_ids(name: str):
 def test_random_conversations_give_the_templates_own_ids():
     draw = random.Random(3)
     words = [*TEXT.split(), "\n", "\n\n", "  ", "x=1", "<b>", "{{", "%}"]
-    for _ in range(150):
+    markers = ((), ("<think>\n", "</think>", "\n</think>\n\n", "<think>") * 4)  # in replies only
+    for _ in range(200):
         name = draw.choice(list(TEMPLATES))
         template, made = template_of(name)
         turns = [
-            Turn("assistant" if n % 2 else "user", " ".join(draw.choices(words, k=draw.randint(0, 12))))
+            Turn(
+                "assistant" if n % 2 else "user",
+                " ".join(draw.choices([*words, *markers[n % 2]], k=draw.randint(0, 12))),
+            )
             for n in range(draw.choice((1, 3, 5)))
         ]
         assert template.render(turns).ids == plainly(made, turns), (name, turns)
@@ -120,7 +133,8 @@ def test_sampled_ids_stand_for_the_reply(name: str):
     assert tuple(rendered.ids[first:end]) == ids
     # The prompt that the reply was sampled from is a beginning of the next one: all of it is reused.
     assert rendered.ids[: len(asked.ids)] == asked.ids
-    assert first == len(asked.ids)
+    if name != "reasoning":  # it puts something in front of the reply that was not there when it was sampled
+        assert first == len(asked.ids)
     assert rendered.ids[end] == made.eos_token_id
 
 
@@ -168,6 +182,18 @@ def test_dropped_reasoning_is_tokenized_as_the_template_shows_it():
     # What came before the reply is what it was sampled from, so that reuse reaches to its first id.
     asked = template.render(turns[:1])
     assert rendered.ids[: len(asked.ids)] == asked.ids
+
+
+def test_reasoning_that_the_template_keeps_is_spliced_whole():
+    template, made = template_of("reasoning")
+    thought = "<think>\nhm, hm\n</think>\n\nParis."
+    ids = (made.convert_tokens_to_ids("<think>"), *letters(made, "\nhm, hm\n"), made.convert_tokens_to_ids("</think>"))
+    ids = (*ids, *letters(made, "\n\nParis."))
+    turns = [Turn("user", "Where?"), Turn("assistant", thought, ids), Turn("user", "Sure?")]
+    rendered = template.render(turns)
+    asked = template.render(turns[:1])
+    assert tuple(rendered.ids[slice(*rendered.spans[1])]) == ids
+    assert rendered.ids[: len(asked.ids) + len(ids)] == [*asked.ids, *ids]
 
 
 def test_a_reply_without_reasoning_is_spliced_beside_one_with():
