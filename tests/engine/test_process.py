@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import sys
 import time
@@ -207,6 +208,46 @@ async def test_a_chat_that_outgrew_the_window_goes_on(tiny_model: Path):
         turns.append(Turn("assistant", one(events, Ended).text, ids))
     assert one(events, Started).prompt_tokens > 64
     assert one(events, Started).reused > 64
+    await engine.close()
+
+
+async def test_edits_in_a_rotating_chat_answer_as_a_cold_start_would(tiny_model: Path):
+    """Draws sends, edits, regenerations, deletions and continuations; every answer is compared with a cold one."""
+    engine = await Engine.start()
+    await engine.ask(Load(engine.next_request(), str(tiny_model), max_kv_size=48))
+    draw = random.Random(11)
+    greedy = Sampling(temperature=0.0, max_tokens=6, logit_bias={2: -100.0})
+    turns = [Turn("system", "Be brief.")]
+    longest = 0
+    for step in range(30):
+        users = [n for n, turn in enumerate(turns) if turn.role == "user"]
+        match draw.choice(("send", "send", "send", "edit", "regenerate", "continue", "delete") if users else ("send",)):
+            case "send":
+                turns.append(Turn("user", f"Question {step}?"))
+            case "edit":
+                del turns[draw.choice(users) :]
+                turns.append(Turn("user", f"Edited {step}?"))
+            case "regenerate":
+                turns.pop()
+            case "delete" if len(users) > 1:
+                del turns[users[-2] : users[-1]]
+                turns.pop()
+            case _:
+                turns[-1] = Turn("assistant", turns[-1].content, turns[-1].tokens)
+        more = turns[-1].role == "assistant"
+        forecast = await engine.ask(Forecast(engine.next_request(), "c", tuple(turns), more))
+        warm = await generate(engine, *turns, sampling=greedy, continue_last=more)
+        cold = await generate(engine, *turns, sampling=greedy, continue_last=more, conversation="")
+        started = one(warm, Started)
+        assert (forecast.reused, forecast.method) == (started.reused, started.method)
+        assert [t.id for t in tokens_of(warm)] == [t.id for t in tokens_of(cold)]
+        assert started.reused > 0 or step == 0  # the system message at least
+        longest = max(longest, started.prompt_tokens)
+        ids = tuple(t.id for t in tokens_of(warm))
+        old = turns.pop() if more else Turn("assistant", "")
+        text = old.content + "".join(token.text for token in tokens_of(warm))
+        turns.append(Turn("assistant", text, (*old.tokens, *ids)))
+    assert longest > 2 * 48
     await engine.close()
 
 
