@@ -147,7 +147,7 @@ class Document:
             return
         self.width = width
         for entry in self.entries:
-            entry.layout = MessageLayout(entry.content, width, folded=entry.folded, tags=self.tags)
+            entry.layout.set_width(width)
             entry.version += 1
         self._changed_all()
 
@@ -319,7 +319,10 @@ class Document:
         if self.memory.live_from is None or self.entries[index].id != self.memory.live_from[0]:
             return None
         char = self.memory.live_from[1]
-        return self.entries[index].layout.row_of(char) + 1 if char > 0 else 0
+        if char > 0:
+            return self.entries[index].layout.row_of(char) + 1
+        forgotten = any(entry.id not in self.memory.kept for entry in self.entries[:index])
+        return 0 if forgotten else None
 
 
 def _same(one: Sequence[Token], other: Sequence[Token]) -> bool:

@@ -42,6 +42,15 @@ class MessageLayout:
         """There is a reasoning part."""
         return any(block.context.think or block.kind == "fold" for block in self._blocks)
 
+    def set_width(self, width: int) -> None:
+        """Forgets the rows; the blocks do not depend on the width."""
+        self.width = max(4, width)
+        self._lines = [None] * len(self._blocks)
+        self._tops = Tops()
+        for index, block in enumerate(self._blocks):
+            self._tops.set(index, self._guess(block))
+        self._unsettled = len(self._blocks)
+
     def grow(self, source: str) -> int:
         """Takes the source with text appended; returns the first row that may differ from before."""
         self.source = source

@@ -142,6 +142,15 @@ def test_a_long_stream_lays_out_only_its_tail(monkeypatch: pytest.MonkeyPatch) -
     assert max(sizes) <= 2 * LIMIT + 64
 
 
+@given(source=sources, before=widths, width=widths, folded=st.booleans())
+@settings(deadline=None, max_examples=60)
+def test_another_width_gives_the_rows_of_a_fresh_layout(source: str, before: int, width: int, folded: bool) -> None:
+    layout = MessageLayout(source, before, folded=folded)
+    all_rows(layout)
+    layout.set_width(width)
+    assert all_rows(layout) == rows(source, width, folded=folded)
+
+
 def test_guesses_are_replaced_when_looked_at() -> None:
     layout = MessageLayout("para one\n\n" + "b" * 100 + "\n\nlast", 20)
     assert not layout.is_exact(1)

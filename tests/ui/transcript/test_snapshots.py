@@ -59,7 +59,7 @@ class Themed(Host):
 
     def on_mount(self) -> None:
         super().on_mount()
-        self.transcript.set_memory(Memory(("u", 0), frozenset({"s"})))
+        self.transcript.set_memory(Memory(("a", 0), frozenset({"s"})))
 
 
 @pytest.mark.parametrize(

@@ -302,7 +302,8 @@ async def test_what_the_model_forgot_is_dimmed_above_a_line() -> None:
         assert style_at(app, *find(app, "old")) != plain
         assert style_at(app, *find(app, "half old")) != plain
         assert style_at(app, *find(app, "half new")) == plain
-        transcript.set_memory(Memory())
+        # All that is above is kept: nothing was forgotten, and no line is drawn.
+        transcript.set_memory(Memory(("u", 0), frozenset({"s"})))
         await pilot.pause()
         assert "does not see" not in "\n".join(screen_text(app))
 
