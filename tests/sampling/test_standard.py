@@ -10,6 +10,7 @@ import pytest
 from scipy import stats
 
 from chatapp.engine.samplers import ModelFacts, create
+from chatapp.engine.samplers.standard import TOP_P_POOL
 from chatapp.errors import UsageError
 from chatapp.protocol import Sampling
 from tests.sampling.test_metrics import reference
@@ -190,3 +191,31 @@ def test_a_bad_option_is_one_sentence_that_names_it(sampling, words):
         create("standard").configure(sampling, FACTS)
     assert words in str(caught.value)
     assert str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize("penalty", [{}, {"repetition_penalty": 1.5}])
+@pytest.mark.parametrize("p", [0.3, 0.9, 0.95, 0.999])
+def test_top_p_without_top_k_is_measured_against_the_whole_vocabulary(p, penalty):
+    """Only the likeliest tokens are sorted; what is kept is what sorting everything would keep."""
+    vocab = 20_000
+    z = np.random.default_rng(9).standard_normal((1, vocab)).astype(np.float32) * 4
+    sampler = create("standard")
+    config = sampler.configure(Sampling(top_p=p, **penalty), ModelFacts(vocab))
+    history = mx.array(np.argsort(-z)[:, :3])
+    _, doubt, _ = sampler(mx.array(z), None, history, config, sampler.start(config, (0,)))
+    penalized = z.astype(np.float64)
+    if penalty:
+        penalized[0, np.array(history[0])] /= 1.5
+    probabilities = np.exp(penalized[0] - penalized.max())
+    probabilities = np.sort(probabilities / probabilities.sum())[::-1]
+    kept = probabilities[: np.searchsorted(np.cumsum(probabilities), p) + 1]
+    kept /= kept.sum()
+    assert doubt.sampled_entropy.item() == pytest.approx(-(kept * np.log(kept)).sum(), abs=1e-4)
+
+
+def test_top_p_of_a_nearly_flat_distribution_looks_at_its_pool():
+    z = np.zeros((1, 20_000), np.float32)
+    sampler = create("standard")
+    config = sampler.configure(Sampling(top_p=0.9), ModelFacts(20_000))
+    _, doubt, _ = sampler(mx.array(z), None, NO_HISTORY, config, sampler.start(config, (0,)))
+    assert doubt.sampled_entropy.item() == pytest.approx(math.log(TOP_P_POOL), abs=1e-4)

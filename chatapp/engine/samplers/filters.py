@@ -50,13 +50,19 @@ def penalize(
     return logits
 
 
-def top_p(logits: mx.array, p: float) -> mx.array:
+def top_p(logits: mx.array, p: float, logsumexp: mx.array | None = None) -> mx.array:
     """Keeps the smallest set of likeliest tokens whose mass reaches p (Holtzman et al. 2020), the rest at -inf.
 
     Tokens as likely as the last one kept are kept too.
+
+    Args:
+        logits: Shape ``(batch, n)``.
+        p: The mass, above 0 and below 1.
+        logsumexp: Of the whole distribution, shape ``(batch,)``, where ``logits`` are only its likeliest tokens.
     """
     descending = -mx.sort(-logits, axis=-1)
-    weights = mx.softmax(descending, axis=-1, precise=True)
+    total = mx.logsumexp(descending, axis=-1) if logsumexp is None else logsumexp
+    weights = mx.exp(descending - total[:, None])
     mass_above = mx.cumsum(weights, axis=-1, inclusive=False)
     last = (mass_above < p).sum(axis=-1, keepdims=True) - 1
     threshold = mx.take_along_axis(descending, last, axis=-1)

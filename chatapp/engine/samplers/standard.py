@@ -1,7 +1,8 @@
 """Plain sampling: the usual options, all optional, applied in one documented order.
 
-Logit bias, then penalties; at temperature 0 the likeliest token is taken. Else top-k, top-p within those, min-p, XTC
-- all of them on the distribution at temperature 1, as in mlx-lm and llama.cpp - and at last the temperature.
+Logit bias, then penalties; at temperature 0 the likeliest token is taken. Else top-k, top-p within those (without
+top-k: within the `TOP_P_POOL` likeliest), min-p, XTC - all of them on the distribution at temperature 1, as in mlx-lm
+and llama.cpp - and at last the temperature.
 """
 
 from __future__ import annotations
@@ -15,6 +16,12 @@ from chatapp.engine.samplers import filters, options
 from chatapp.engine.samplers.base import AttentionScores, Doubt, ModelFacts, doubt, step_key
 from chatapp.errors import UsageError
 from chatapp.protocol import Sampling
+
+#: How many of the likeliest tokens top-p looks at where top-k is off: sorting the whole vocabulary takes a tenth of a
+#: small model's step. So a set of more than 2,048 tokens, which takes a nearly flat distribution, is cut to that; with
+#: a p above `TOP_P_POOLED` such sets are common, and everything is sorted.
+TOP_P_POOL = 2048
+TOP_P_POOLED = 0.95
 
 #: How many of the latest tokens the penalties look at, unless ``penalty_context`` says otherwise.
 PENALTY_CONTEXT = 64
@@ -121,7 +128,8 @@ class Standard:
         if cfg.temperature == 0:
             token = mx.argmax(adjusted, axis=-1)
             return token, doubt(raw, logits, token), following
-        ids, drawn_from = candidates(adjusted, cfg, state)
+        logsumexp = mx.logsumexp(adjusted, axis=-1) if cfg.penalties.active else raw.logsumexp
+        ids, drawn_from = candidates(adjusted, logsumexp, cfg, state)
         place = filters.draw(drawn_from, filters.uniforms(keys(state), 2))
         token = place if ids is None else mx.take_along_axis(ids, place[:, None], axis=-1)[:, 0]
         untouched = cfg.temperature == 1 and not cfg.filtered and not cfg.penalties.active
@@ -129,17 +137,21 @@ class Standard:
         return token, doubt(raw, logits, token, sampled_entropy), following
 
 
-def candidates(logits: mx.array, cfg: StandardConfig, state: StandardState) -> tuple[mx.array | None, mx.array]:
+def candidates(
+    logits: mx.array, logsumexp: mx.array, cfg: StandardConfig, state: StandardState
+) -> tuple[mx.array | None, mx.array]:
     """What may be drawn: token ids (None for the whole vocabulary, in order) and the logits to draw with.
 
-    With top-k only the k candidates are looked at from there on, so that the other filters cost next to nothing.
+    With top-k or top-p only a few candidates are looked at from there on, so that the other filters cost next to
+    nothing.
     """
     ids = None
-    if 0 < cfg.top_k < logits.shape[-1]:
-        ids = metrics.top(logits, cfg.top_k)
+    pool = cfg.top_k or (TOP_P_POOL if cfg.top_p <= TOP_P_POOLED else 0)
+    if 0 < pool < logits.shape[-1]:
+        ids = metrics.top(logits, pool)
         logits = mx.take_along_axis(logits, ids, axis=-1)
     if cfg.top_p < 1:
-        logits = filters.top_p(logits, cfg.top_p)
+        logits = filters.top_p(logits, cfg.top_p, None if cfg.top_k else logsumexp)
     if cfg.min_p:
         logits = filters.min_p(logits, cfg.min_p)
     if cfg.xtc_probability:
