@@ -1,6 +1,8 @@
 """GGUF files become mlx-lm folders that compute what the file means."""
 
+import errno
 import json
+import os
 import warnings
 from pathlib import Path
 
@@ -75,7 +77,7 @@ def test_a_content_is_converted_once(tmp_path):
     path = write_gguf(tmp_path / "tiny.gguf", Shape())
     steps = []
     first = convert_gguf(path, sha256(path, silent), steps.append)
-    assert [step.done for step in steps] == list(range(1, steps[-1].total + 1))
+    assert [step.done for step in steps] == list(range(steps[-1].total + 1))
     copy = tmp_path / "copy.gguf"
     copy.write_bytes(path.read_bytes())
     assert convert_gguf(copy, sha256(copy, silent), pytest.fail) == first
@@ -96,8 +98,20 @@ def test_stopped_in_the_middle_nothing_is_left(tmp_path, private_folders):
     assert (convert(path) / "config.json").exists()
 
 
+def test_a_disk_that_becomes_full_is_said(tmp_path, monkeypatch):
+    path = write_gguf(tmp_path / "tiny.gguf", Shape())
+
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("gguf2mlx.streaming.StreamingShardWriter.add", full)
+    with pytest.raises(ChatappError, match="disk became full") as caught:
+        convert(path)
+    assert caught.value.kind == "space"
+
+
 def test_the_progress_bar_that_is_replaced_exists_and_comes_back(tmp_path):
-    """`convert` relies on gguf2mlx counting tensors with a ``tqdm`` of its module."""
+    """`engine.gguf` relies on gguf2mlx counting tensors with a ``tqdm`` of its module."""
     before = gguf2mlx.gguf2mlx.tqdm
     assert before.__name__ == "tqdm"
     convert(write_gguf(tmp_path / "tiny.gguf", Shape()))
