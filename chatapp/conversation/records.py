@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -69,6 +71,8 @@ class Records:
     def append(self, id: str, tokens: Sequence[Token]) -> None:
         """Writes the records of a message."""
         line = msgspec.json.encode(Record(id, tuple(tokens)))
+        if b":null" in line:  # how JSON has infinities, which could not be read back
+            line = msgspec.json.encode(Record(id, tuple(_finite(token) for token in tokens)))
         self.log.append([line])
         if self.log.trouble:
             self._held[id] = tuple(tokens)
@@ -98,6 +102,17 @@ class Records:
 
     def close(self) -> None:
         self.log.close()
+
+
+def _finite(token: Token) -> Token:
+    """Puts the largest float for an infinite number and 0 for none at all; leaves impossible alternatives out."""
+    largest = sys.float_info.max
+    numbers = {
+        name: 0.0 if math.isnan(value := getattr(token, name)) else min(max(value, -largest), largest)
+        for name in ("entropy", "varentropy", "surprisal", "sampled_entropy")
+    }
+    top = tuple(other for other in token.top if math.isfinite(other.logprob))
+    return msgspec.structs.replace(token, **numbers, top=top)
 
 
 def fit(tokens: Sequence[Token], content: str) -> list[Token]:

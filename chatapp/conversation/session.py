@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from chatapp.conversation import events, records
+from chatapp.conversation import events, records, steps
 from chatapp.conversation.events import Message
 from chatapp.conversation.journal import Journal, Reading
 from chatapp.conversation.lock import Lock
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 #: Parent of a conversation's first messages, where None means "after the shown leaf".
 ROOT = ""
-
-#: Letters of a title made from the first message.
-TITLE_LENGTH = 60
 
 
 class ConversationSession:
@@ -146,8 +143,8 @@ class ConversationSession:
             extra: Further fields of another program's format.
         """
         message = self._new_message(role, content, self._parent(parent), extra=dict(extra or {}))
-        title = self._first_title(role, content)
-        self._write(message, *self._shown(message), *title, sync=True)
+        title = steps.first_title(self.conversation, role, content)
+        self._write(message, *steps.shown(self.conversation, message), *title, sync=True)
         return message
 
     def begin_reply(
@@ -207,13 +204,7 @@ class ConversationSession:
         )  # fmt: skip
         if kept:
             self._records.append(message.id, kept)
-        if shared and self.conversation.on_path(id):
-            head = events.Head(self.conversation.head, through=message.id)
-        elif shared:
-            head = events.Head(self.conversation.leaf_under(id), through=message.id)
-        else:
-            head = events.Head(message.id)
-        self._write(message, head, sync=True)
+        self._write(message, steps.edited(self.conversation, message), sync=True)
         return message
 
     def set_head(self, id: str | None, *, exact: bool = False) -> None:
@@ -223,18 +214,12 @@ class ConversationSession:
             id: The message: an alternative, a leaf, a branch's. None shows the empty beginning.
             exact: End the shown branch at this very message, even if others follow it.
         """
-        conversation = self.conversation
-        if id is None:
-            self._write(events.Head(None))
-            return
-        self._must_know(id)
-        through = id if conversation.has_versions(id) else None
-        if exact:
+        if id is not None:
+            self._must_know(id)
+        if id is None or exact:
             self._write(events.Head(id))
-        elif through and conversation.on_path(id) and conversation.children(id):
-            self._write(events.Head(conversation.head, through=through))
         else:
-            self._write(events.Head(conversation.leaf_under(id), through=through))
+            self._write(steps.shown_through(self.conversation, id))
 
     def delete(self, id: str, *, following: bool = False) -> None:
         """Hides a message; ``following`` hides everything below it too. `undo` shows it again.
@@ -242,21 +227,8 @@ class ConversationSession:
         Where the shown leaf goes, its neighbouring alternative is shown, else what came before.
         """
         self._must_be_writable()
-        conversation = self.conversation
         self._must_know(id)
-        gone = set(conversation.descendants(id)) if following else {id}
-        ids = tuple(m for m in conversation.messages if m in gone)
-        hide = events.Hide(ids, self._head_without(id, gone)) if conversation.head in gone else events.Hide(ids)
-        self._write(hide, sync=True)
-
-    def _head_without(self, id: str, gone: set[str]) -> str | None:
-        siblings = [m.id for m in self.conversation.siblings(id)]
-        place = siblings.index(id)
-        for neighbour in [*reversed(siblings[:place]), *siblings[place + 1 :]]:
-            if neighbour not in gone and neighbour not in self.conversation.view.hidden:
-                return self.conversation.leaf_under(neighbour)
-        before = [m.id for m in self.conversation.path(id) if m.id not in gone]
-        return before[-1] if before else None
+        self._write(steps.hidden(self.conversation, id, following=following), sync=True)
 
     def undelete(self, ids: Sequence[str]) -> None:
         """Shows deleted messages again."""
@@ -306,17 +278,8 @@ class ConversationSession:
             raise UsageError(f"There is no branch named {name!r}.")
         leaf = self.conversation.branches[name]
         if messages:
-            self.delete(self._own_part(leaf), following=True)
+            self.delete(steps.own_part(self.conversation, leaf), following=True)
         self._write(events.Branch(name))
-
-    def _own_part(self, leaf: str) -> str:
-        """The first message of a branch below which there is nothing but this branch."""
-        own = leaf
-        for message in reversed(self.conversation.path(leaf)):
-            if len(self.conversation.children(message.id)) > 1:
-                break
-            own = message.id
-        return own
 
     def branch(self, id: str | None = None) -> ConversationSession:
         """A new conversation that begins with the shown branch up to a message (None: all of it), heat included."""
@@ -384,12 +347,7 @@ class ConversationSession:
         for id, found in tokens.items():
             if found:
                 self._records.append(id, found)
-        first = next((m.content for m in messages if m.role == "user"), "")
-        lines: list[events.KnownEvent] = [*messages, *_title(title or _shortened(first))]
-        shown = head or (messages[-1].id if messages else None)
-        if fold(lines).head != shown:
-            lines.append(events.Head(shown))
-        self._write(*lines, sync=True)
+        self._write(*steps.filled(messages, head, title), sync=True)
 
     def recover(self, reading: Reading) -> None:
         """For the store: makes replies that were cut off by the end of the process into messages."""
@@ -408,7 +366,7 @@ class ConversationSession:
         """For `ReplyWriter`: the reply, after its records."""
         if tokens:
             self._records.append(message.id, tokens)
-        self._write(message, *(self._shown(message) if show else ()), sync=True)
+        self._write(message, *(steps.shown(self.conversation, message) if show else ()), sync=True)
 
     def new_id(self) -> str:
         """An id that no message here has."""
@@ -418,13 +376,6 @@ class ConversationSession:
 
     def _new_message(self, role: str, content: str, parent: str | None, **fields: Any) -> Message:
         return Message(self.new_id(), parent, role, events.storable(content), events.now(), **fields)
-
-    def _shown(self, message: Message) -> list[events.KnownEvent]:
-        return [] if message.parent == self.conversation.head else [events.Head(message.id)]
-
-    def _first_title(self, role: str, content: str) -> list[events.KnownEvent]:
-        is_first = role == "user" and not self.conversation.title and not self.conversation.messages
-        return _title(_shortened(content)) if is_first else []
 
     def _parent(self, parent: str | None) -> str | None:
         if parent is None:
@@ -457,13 +408,3 @@ class ConversationSession:
     def _must_know(self, id: str) -> None:
         if id not in self.conversation.messages:
             raise UsageError(f"There is no message {id!r} in this conversation.")
-
-
-def _title(title: str) -> list[events.KnownEvent]:
-    title = events.storable(" ".join(title.split()))
-    return [events.Title(title)] if title else []
-
-
-def _shortened(text: str) -> str:
-    line = " ".join(text[: 4 * TITLE_LENGTH].split())
-    return line if len(line) <= TITLE_LENGTH else line[: TITLE_LENGTH - 1].rstrip() + "…"

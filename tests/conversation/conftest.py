@@ -1,10 +1,32 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 
+from chatapp.conversation.session import ConversationSession
 from chatapp.conversation.store import Store
 
 
+class TidyStore(Store):
+    """Closes at the end of a test what the test left open."""
+
+    sessions: list[ConversationSession]
+
+    def _opened(self, *arguments: Any) -> ConversationSession:
+        self.sessions.append(super()._opened(*arguments))
+        return self.sessions[-1]
+
+    def _made(self, *arguments: Any) -> ConversationSession:
+        self.sessions.append(super()._made(*arguments))
+        return self.sessions[-1]
+
+
 @pytest.fixture
-def store() -> Store:
-    return Store()
+def store() -> Iterator[Store]:
+    made = TidyStore()
+    made.sessions = []
+    yield made
+    for session in made.sessions:
+        session.close()

@@ -42,8 +42,9 @@ def test_every_prefix_of_a_file_is_a_valid_conversation(store):
         except ChatappError:
             assert b"\n" not in data[:end]  # not even the first line is whole
             continue
-        session.conversation.path()
-    assert contents(session) == ["Grüße 👋", "Help", "more", "Yes"]
+        shown = contents(session)
+        session.close()
+    assert shown == ["Grüße 👋", "Help", "more", "Yes"]
 
 
 def test_a_torn_last_line_is_set_aside_and_reported_with_its_number(store):
@@ -246,7 +247,9 @@ def test_fuzzed_files_open_or_are_refused_and_are_never_changed(store, count):
             for message in conversation.messages.values():
                 assert message in conversation.siblings(message.id)
                 conversation.leaf_under(message.id)
-            session.turns("tiny") if all(m.role in ("user", "assistant") for m in conversation.path()) else None
+            if all(message.role in ("user", "assistant") for message in conversation.path()):
+                session.turns("tiny")
+            session.close()
         assert (store.folder / f"{name}.jsonl").read_bytes() == data
     assert opened > count / 2
 

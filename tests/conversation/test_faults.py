@@ -80,7 +80,9 @@ def test_a_fault_at_any_system_call_loses_nothing_acknowledged(store, code, last
         # If the process ended now, only what is in the file would count.
         saved = start + acknowledged
         if saved:
-            assert contents(store.open(session.id, read_only=True))[: len(saved)] == saved
+            reader = store.open(session.id, read_only=True)
+            assert contents(reader)[: len(saved)] == saved
+            reader.close()
 
         # The disk recovers: what waited in memory is written.
         files.healed = True

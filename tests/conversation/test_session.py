@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 
@@ -11,6 +12,7 @@ from chatapp.conversation.session import ConversationSession
 from chatapp.conversation.store import Store
 from chatapp.errors import ChatappError, UsageError
 from chatapp.protocol import Sampling, Turn
+from chatapp.tokens import Alternative, Token
 
 from .helpers import FaultyFiles, contents, reply, token
 
@@ -389,6 +391,21 @@ def test_losing_the_token_file_loses_no_words(store):
     assert contents(session) == ["A", "Bb", "C", "Dd"]
     assert session.tokens(ids["b"]) == []
     assert session.notices == []
+
+
+def test_infinite_numbers_do_not_cost_the_heat(store):
+    session = store.new()
+    session.add_message("user", "A")
+    writer = session.begin_reply()
+    odd = Token(
+        0, 5, "x", 0.5, float("inf"), 3.0, float("nan"), top=(Alternative(5, "x", 0.0), Alternative(6, "", -math.inf))
+    )
+    writer.append([odd])
+    id = writer.finish("stop").id
+    [read] = reopened(store, session).tokens(id)
+    assert (read.entropy, read.surprisal, read.sampled_entropy) == (0.5, 3.0, 0.0)
+    assert read.varentropy > 1e300
+    assert read.top == (Alternative(5, "x", 0.0),)
 
 
 def test_lone_surrogates_are_replaced_before_they_are_stored(store):
