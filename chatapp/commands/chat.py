@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 from chatapp.commands.arguments import Parser, add_model_options, load_request
-from chatapp.conversation.session import ConversationSession
-from chatapp.conversation.store import Store
 from chatapp.errors import UsageError
-from chatapp.settings import load_settings
+from chatapp.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    import argparse
+
+    from chatapp.conversation.session import ConversationSession
+    from chatapp.ui.workspace import Workspace
 
 
 def run(argv: list[str]) -> int:
@@ -19,21 +24,29 @@ def run(argv: list[str]) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("The chat needs a terminal; `chatapp ask` answers in a pipe.")
     settings = load_settings()
-    store = Store()
-    session = _session(store, arguments.name, arguments.latest, arguments.model or settings.model, settings.system)
+    # A conversation that is asked for must be there before the screen is taken; a new one can wait for the first paint.
+    session = _saved(arguments.name) if arguments.name or arguments.latest else None
+    model = arguments.model or (session.conversation.model if session else "") or settings.model
+    arguments.model = None  # from here on the link says which model is wanted
 
-    # Textual is imported here, so that --help and wrong arguments answer at once.
-    from chatapp.client import Engine
     from chatapp.ui.app import ChatApp
+
+    app = ChatApp(settings, lambda: _workspace(arguments, settings, session, model), model)
+    app.run(mouse=settings.mouse)
+    return app.return_code or 0
+
+
+def _workspace(
+    arguments: argparse.Namespace, settings: Settings, session: ConversationSession | None, model: str
+) -> Workspace:
+    from chatapp.client import Engine
+    from chatapp.conversation.store import Store
     from chatapp.ui.link import EngineLink
     from chatapp.ui.workspace import Workspace
 
-    chosen = arguments.model or session.conversation.model or settings.model
-    arguments.model = None  # from here on the link says which model is wanted
-    link = EngineLink(Engine.start, lambda number, model: load_request(arguments, settings, number, model))
-    app = ChatApp(Workspace(store, link, settings, session), chosen)
-    app.run(mouse=settings.mouse)
-    return app.return_code or 0
+    store = Store()
+    link = EngineLink(Engine.start, lambda number, name: load_request(arguments, settings, number, name))
+    return Workspace(store, link, settings, session or store.new(model, settings.system))
 
 
 def _parser() -> Parser:
@@ -48,12 +61,12 @@ def _parser() -> Parser:
     return parser
 
 
-def _session(store: Store, name: str | None, latest: bool, model: str, system: str) -> ConversationSession:
-    if name:
-        return store.open(store.find(name))
-    if latest:
-        id = store.latest()
-        if id is None:
-            raise UsageError("There is no conversation to go on with yet; `chatapp` begins one.")
-        return store.open(id)
-    return store.new(model, system)
+def _saved(name: str | None) -> ConversationSession:
+    """The conversation of that name; without one, the latest."""
+    from chatapp.conversation.store import Store
+
+    store = Store()
+    id = store.find(name) if name else store.latest()
+    if id is None:
+        raise UsageError("There is no conversation to go on with yet; `chatapp` begins one.")
+    return store.open(id)

@@ -1,50 +1,72 @@
-"""The Textual app: paints first, then starts the engine, and closes everything at the end."""
+"""The Textual app: paints first, then imports the chat, then starts the engine, and closes everything at the end.
+
+Whatever is imported at the top of this module delays the first paint; the chat screen and all it needs comes after it.
+"""
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from textual.app import App
-from textual.binding import BindingType
 
-from chatapp.ui.keymap import Keymap
+from chatapp.settings import Settings
 from chatapp.ui.looks import Looks
-from chatapp.ui.screens.chat import ChatScreen
-from chatapp.ui.workspace import Workspace
+from chatapp.ui.screens.first import FirstScreen
+
+if TYPE_CHECKING:
+    from chatapp.ui.screens.chat import ChatScreen
+    from chatapp.ui.workspace import Workspace
 
 
 class ChatApp(App[object]):
-    """See the module's docstring. What a person can do is on `chatapp.ui.screens.chat.ChatScreen`."""
+    """See the module's docstring. What a person can do is on `chatapp.ui.screens.chat.ChatScreen`.
 
-    CSS_PATH = "app.tcss"
+    Attributes:
+        chat_screen: The chat, once it is there.
+    """
+
     TITLE = "chatapp"
     ENABLE_COMMAND_PALETTE = False  # Ctrl+P opens it with our own actions
-    BINDINGS: ClassVar[list[BindingType]] = []
 
-    def __init__(self, workspace: Workspace, model: str) -> None:
+    def __init__(self, settings: Settings, open_workspace: Callable[[], Workspace], model: str) -> None:
         """Makes the app.
 
         Args:
-            workspace: What is open; the app closes it.
-            model: What the engine is to load once the screen is painted.
+            settings: Of the person.
+            open_workspace: Opens what is shown; called after the first paint. The app closes it.
+            model: What the engine is to load.
         """
         super().__init__()
-        self.workspace = workspace
+        self._settings = settings
+        self._open_workspace = open_workspace
         self._model = model
-        self._keymap_of_person = Keymap(workspace.settings.keys)
-        self.looks = Looks(self, workspace.settings.theme)
+        self.chat_screen: ChatScreen | None = None
+        self.looks = Looks(self, settings.theme)
 
-    def get_default_screen(self) -> ChatScreen:
-        return ChatScreen(self.workspace, self._keymap_of_person)
+    def get_default_screen(self) -> FirstScreen:
+        return FirstScreen()
 
     def on_mount(self) -> None:
-        self.set_keymap(self._keymap_of_person.textual())
         self.call_after_refresh(self._begin)
 
-    def _begin(self) -> None:
+    async def _begin(self) -> None:
         """What need not be there for the first paint."""
-        self.workspace.link.open(self._model)
+        from chatapp.ui.keymap import Keymap
+        from chatapp.ui.screens.chat import ChatScreen
+
+        workspace = self._open_workspace()
+        workspace.link.open(self._model)
+        keymap = Keymap(self._settings.keys)
+        self.set_keymap(keymap.textual())
+        self.chat_screen = ChatScreen(workspace, keymap)
+        first = self.screen
+        await self.push_screen(self.chat_screen)
+        if isinstance(first, FirstScreen):
+            for event in first.typed:
+                self.post_message(event)
         self.looks.load_all()
 
     async def on_unmount(self) -> None:
-        await self.workspace.close()
+        if self.chat_screen is not None:
+            await self.chat_screen.workspace.close()

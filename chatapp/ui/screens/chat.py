@@ -51,6 +51,7 @@ _HARMLESS = {"message.heat", "message.units", "message.scale", "chat.stop", "cha
 class ChatScreen(Screen[None]):
     """See the module's docstring. What actions do is in `chatapp.ui.actions`."""
 
+    CSS_PATH = "../app.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("anywhere")]
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = LOW

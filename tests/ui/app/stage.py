@@ -31,9 +31,9 @@ class Stage:
         self.engine = engine
         self.engines = [engine]
         self.store = Store(folder)
-        link = EngineLink(self._start, lambda number, model: Load(number, model))
-        session = self.store.open(open_id) if open_id else self.store.new("fake-model", settings.system)
-        self.app = ChatApp(Workspace(self.store, link, settings, session), "fake-model")
+        self._open_id = open_id
+        self._settings = settings
+        self.app = ChatApp(settings, self._open, "fake-model")
         self.pilot: Pilot[object]
         self.said: list[str] = []
         self._notify, self.app.notify = self.app.notify, self._hear
@@ -41,6 +41,12 @@ class Stage:
     def _hear(self, message: str, **options: Any) -> None:
         self.said.append(message)
         self._notify(message, **options)
+
+    def _open(self) -> Workspace:
+        link = EngineLink(self._start, lambda number, model: Load(number, model))
+        id = self._open_id
+        session = self.store.open(id) if id else self.store.new("fake-model", self._settings.system)
+        return Workspace(self.store, link, self._settings, session)
 
     async def _start(self) -> FakeEngine:
         if not self.engine.alive:
@@ -50,13 +56,12 @@ class Stage:
 
     @property
     def screen(self) -> ChatScreen:
-        screen = self.app.screen_stack[0]
-        assert isinstance(screen, ChatScreen)
-        return screen
+        assert self.app.chat_screen is not None
+        return self.app.chat_screen
 
     @property
     def workspace(self) -> Workspace:
-        return self.app.workspace
+        return self.screen.workspace
 
     @property
     def texts(self) -> list[str]:
@@ -110,6 +115,7 @@ async def stage(
     played = Stage(engine or FakeEngine(), folder, settings or Settings(), open_id)
     async with played.app.run_test(size=size, notifications=True) as pilot:
         played.pilot = pilot
+        await played.until(lambda: played.app.chat_screen and played.app.screen is played.app.chat_screen)
         if ready:
             await played.until(lambda: played.workspace.link.status.phase == "ready")
         yield played
