@@ -66,6 +66,12 @@ def entropy(logits: mx.array) -> mx.array:
     return mx.maximum(mx.log(total) - _sum(weights * shifted) / total, 0.0)[..., 0]
 
 
+def logsumexp(logits: mx.array) -> mx.array:
+    """The logarithm of the normaliser of the logits, shape ``(..., vocab)`` to ``(...)``."""
+    _, weights, peak = _weights(logits)
+    return (peak + mx.log(_sum(weights)))[..., 0]
+
+
 def logprob(logits: mx.array, ids: mx.array, logsumexp: mx.array) -> mx.array:
     """Natural-log probabilities of chosen tokens.
 

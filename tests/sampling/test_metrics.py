@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import special
 
 from chatapp.engine import metrics
 
@@ -33,6 +34,13 @@ def check(z, tolerance=1e-4):
     np.testing.assert_allclose(np.array(got.entropy), h, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(np.array(got.varentropy), v, rtol=tolerance, atol=1e-5)
     np.testing.assert_allclose(np.array(metrics.entropy(logits)), h, rtol=1e-5, atol=1e-5)
+    assert mx.array_equal(metrics.logsumexp(logits), got.logsumexp)
+    np.testing.assert_allclose(
+        np.array(got.logsumexp),
+        special.logsumexp(np.array(logits.astype(mx.float32), np.float64), axis=-1),
+        rtol=1e-6,
+        atol=1e-5,
+    )
 
 
 @pytest.mark.parametrize("scale", [0.01, 1.0, 4.0, 30.0])

@@ -210,7 +210,8 @@ def test_top_p_without_top_k_is_measured_against_the_whole_vocabulary(p, penalty
     probabilities = np.sort(probabilities / probabilities.sum())[::-1]
     kept = probabilities[: np.searchsorted(np.cumsum(probabilities), p) + 1]
     kept /= kept.sum()
-    assert doubt.sampled_entropy.item() == pytest.approx(-(kept * np.log(kept)).sum(), abs=1e-4)
+    # One token more or less at the edge, where float32 and float64 may part, is worth less than this.
+    assert doubt.sampled_entropy.item() == pytest.approx(-(kept * np.log(kept)).sum(), abs=1e-3)
 
 
 def test_top_p_of_a_nearly_flat_distribution_looks_at_its_pool():

@@ -128,7 +128,7 @@ class Standard:
         if cfg.temperature == 0:
             token = mx.argmax(adjusted, axis=-1)
             return token, doubt(raw, logits, token), following
-        logsumexp = mx.logsumexp(adjusted, axis=-1) if cfg.penalties.active else raw.logsumexp
+        logsumexp = metrics.logsumexp(adjusted) if cfg.penalties.active else raw.logsumexp
         ids, drawn_from = candidates(adjusted, logsumexp, cfg, state)
         place = filters.draw(drawn_from, filters.uniforms(keys(state), 2))
         token = place if ids is None else mx.take_along_axis(ids, place[:, None], axis=-1)[:, 0]
