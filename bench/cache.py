@@ -4,7 +4,7 @@
 
     rewind      a conversation that has rotated at C: time to the first token of "regenerate the last reply", "edit the
                 last message" and "edit the message five turns back", each over a cold read of the same prompt in the
-                same run, beside the share of tokens that was read; and the bytes of the checkpoints
+                same run, beside the share of tokens that was read; and the bytes of what is kept for going back
     rivals      the same script at a smaller C with chatapp, with mlx-lm's LRUPromptCache over its RotatingKVCache, and
                 with a plain RotatingKVCache that is trimmed where it can be: tokens read, and whether the answer equals
                 that of one cold pass with an explicit mask of what should be seen, and that of its own kind reading the
@@ -63,7 +63,7 @@ class Script:
         return {
             "regenerate the last reply": self.prompt(last, self.exchanges[last][0]),
             "edit the last message": self.prompt(last, self.spare[0]),
-            "edit the message five turns back": self.prompt(last - 5, self.spare[1]),
+            "edit the message five turns back": self.prompt(max(0, last - 5), self.spare[1]),
         }
 
 
@@ -117,13 +117,14 @@ def rewind(model: Any, tokenizer: Any, capacity: int) -> dict[str, Any]:
         "capacity": capacity,
         "tokens": len(cache.tokens),
         "live_bytes": kv.size_in_bytes(cache.layers),
+        "put_by_bytes": kv.past_bytes(cache.layers),
         "checkpoints": len(cache.ladder),
         "checkpoint_bytes": cache.ladder.nbytes,
     }
     print(f"{found['tokens']} tokens in {len(talk.exchanges)} exchanges at C = {capacity}")
     print(
-        f"live cache {found['live_bytes'] / 1e6:.0f} MB, {found['checkpoints']} checkpoints "
-        f"{found['checkpoint_bytes'] / 1e6:.0f} MB"
+        f"live cache {found['live_bytes'] / 1e6:.0f} MB, put by {found['put_by_bytes'] / 1e6:.0f} MB, "
+        f"{found['checkpoints']} checkpoints {found['checkpoint_bytes'] / 1e6:.0f} MB"
     )
     print(f"{'':34} {'prompt':>7} {'read':>6} {'share':>7} {'s':>7} {'cold s':>7} {'ratio':>7}  method")
     for name, ids in talk.edits().items():
@@ -231,7 +232,7 @@ def rivals(model: Any, tokenizer: Any, capacity: int) -> dict[str, Any]:
     found: dict[str, Any] = {"capacity": capacity}
     print(f"\nthe same script at C = {capacity}: {len(talk.prompt(last, talk.exchanges[last][0]))} tokens")
     print(
-        "read: tokens read; = or ≠: the likeliest token against the mask's; then how far off, from it and from its own cold"
+        "tokens read; = or ≠: the likeliest token against the mask's; how far off that; how far off its own cold read"
     )
     print(f"{'':18} {'the turns':>10} " + " ".join(f"{name:>36}" for name in asked))
     for kind in (Ours, Lru, Plain):

@@ -99,7 +99,8 @@ class Reading:
 def prepare(cache: SessionCache, ids: list[int], system_end: int) -> Plan:
     """Rewinds, and sees that the forecast told it."""
     before = list(cache.tokens)
-    all_held = kv.prefix_of_longer(cache.layers)
+    all_held = kv.prefix_of_longer(cache.layers) and kv.complete(cache.layers)
+    all_held = all_held and kv.offset(cache.layers) == len(before)
     forecast = cache.forecast(ids, system_end)
     assert cache.tokens == before
     plan = cache.prepare(ids, system_end)

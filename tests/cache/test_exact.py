@@ -290,7 +290,7 @@ class ChatMachine(RuleBasedStateMachine):
             if conversation.name not in self.pool:
                 continue
             ladder = self.pool.get(conversation.name).ladder
-            free = [rung for rung in ladder if rung.kind not in ("system", "rotation")]
+            free = [rung for rung in ladder if rung.kind != "system"]
             assert not free or ladder.nbytes <= ladder.budget
 
 

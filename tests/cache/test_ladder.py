@@ -59,13 +59,12 @@ def test_old_checkpoints_become_sparse_and_recent_ones_stay_dense() -> None:
     assert lengths[0] < 2400
 
 
-def test_the_system_messages_end_and_the_point_before_rotation_are_never_dropped() -> None:
+def test_the_system_messages_end_is_never_dropped() -> None:
     tokens = list(range(3000))
     ladder = Ladder(3 * (STATE + 4 * 3000))
     ladder.add("system", tokens[:20], saved(20))
-    ladder.add("rotation", tokens[:512], saved(512))
     climb(ladder, tokens, *range(600, 3000, 50))
-    assert {rung.kind for rung in ladder} >= {"system", "rotation"}
+    assert "system" in {rung.kind for rung in ladder}
     assert ladder.nbytes <= ladder.budget
 
 

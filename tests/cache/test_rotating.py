@@ -44,19 +44,26 @@ def test_every_token_sees_the_kept_ones_and_the_latest(chunks: list[int], keep: 
             assert seen == set(np.nonzero(allowed[first + row])[0].tolist())
 
 
-@given(st.lists(st.tuples(st.integers(1, 20), st.integers(0, 25)), max_size=20))
-@settings(deadline=None, max_examples=150)
-def test_after_a_trim_every_token_sees_what_it_should(moves: list[tuple[int, int]]) -> None:
+@given(
+    st.lists(st.tuples(st.integers(1, 20), st.booleans(), st.integers(0, 60)), max_size=20),
+    st.sampled_from([None, 0, 100, 10**6]),
+)
+@settings(deadline=None, max_examples=300)
+def test_after_a_trim_every_token_sees_what_it_should(moves: list[tuple[int, bool, int]], spare: int | None) -> None:
     layer = RotatingLayer(CAPACITY, KEEP)
+    layer.spare = spare
     allowed = visible(500, CAPACITY, KEEP)
-    for n, back in moves:
-        first = layer.offset
-        for row, seen in enumerate(feed(layer, n)):
-            assert seen == set(np.nonzero(allowed[first + row])[0].tolist())
-        able, before = layer.trimmable, layer.offset
+    for n, singly, back in moves:
+        for chunk in [1] * n if singly else [n]:
+            first = layer.offset
+            for row, seen in enumerate(feed(layer, chunk)):
+                assert seen == set(np.nonzero(allowed[first + row])[0].tolist())
+        able, before = layer.can_trim(back), layer.offset
         done = layer.trim(back)
-        assert done == (back if back <= able else 0)
+        assert done == (back if able else 0)
         assert layer.offset == before - done
+        if spare == 10**6:
+            assert able == (back <= before)
 
 
 def test_a_narrower_window_of_the_models_own_is_honoured_in_a_turned_ring() -> None:
@@ -97,11 +104,10 @@ def test_a_full_ring_can_forget_its_last_token_and_no_more() -> None:
     feed(layer, 10)
     for _ in range(40):
         feed(layer, 1)
-    assert layer.trimmable == 1
     assert layer.trim(2) == 0
     assert layer.offset == 50
     assert layer.trim(1) == 1
-    assert layer.trimmable == 0
+    assert not layer.can_trim(1)
 
 
 def test_a_whole_chunk_can_be_forgotten_after_rotation() -> None:
@@ -111,6 +117,26 @@ def test_a_whole_chunk_can_be_forgotten_after_rotation() -> None:
     feed(layer, 9)
     assert layer.trim(9) == 9
     assert layer.offset == 40
+
+
+def test_what_is_put_by_keeps_its_budget_and_the_first_tokens() -> None:
+    layer = RotatingLayer(1000, KEEP)
+    layer.spare = 2500 * 8
+    for _ in range(40):
+        feed(layer, 250)
+    for _ in range(1100):
+        feed(layer, 1)
+    assert sum(segment.nbytes for segment in layer.past) <= (2500 + 1000 + 256) * 8
+    assert layer.nbytes == 1000 * 8
+    assert layer.can_trim(1500)
+    assert layer.nearest(layer.offset - 1500) == layer.offset - 1500
+    assert not layer.can_trim(6000)
+    early = layer.nearest(layer.offset - 6000)
+    assert 1000 <= early < 1300
+    assert layer.trim(layer.offset - early)
+    first = layer.offset
+    for row, seen in enumerate(feed(layer, 3)):
+        assert seen == set(np.nonzero(visible(first + 3, 1000, KEEP)[first + row])[0].tolist())
 
 
 def test_keep_changes_only_while_everything_is_held() -> None:

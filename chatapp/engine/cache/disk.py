@@ -161,7 +161,8 @@ def _mismatch(contents: _Contents, cache: SessionCache, fingerprint: str) -> str
 
 def _fill(cache: SessionCache, contents: _Contents, saved: Sequence[Any]) -> None:
     """Puts what a file holds into a cache."""
-    template = kv.make(cache.model, contents.max_kv_size, contents.keep, contents.kv_bits)
+    cache.keep = contents.keep
+    template = cache.fresh()
     count = len(template)
     live = kv.from_stock(template, saved[:count])
     rest = iter(saved[count:])

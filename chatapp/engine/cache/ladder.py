@@ -10,12 +10,12 @@ from typing import Literal
 from chatapp.engine.cache import layers as kv
 from chatapp.engine.cache.layers import Layer, Saved
 
-#: Where a checkpoint was taken: the end of the system message, the start (but for its last token) and the end of a
-#: reply, the last point before rotation, or on the way through a long text.
-Kind = Literal["system", "start", "end", "rotation", "way"]
+#: Where a checkpoint was taken: the end of the system message, the start of a reply (but for the prompt's last token),
+#: its end, on the way through a long text, or where the conversation was left for another branch.
+Kind = Literal["system", "start", "end", "way", "left"]
 
-#: Never dropped while they lie on the way to where the conversation is.
-_PROTECTED: frozenset[Kind] = frozenset({"system", "rotation"})
+#: Never dropped while it lies on the way to where the conversation is.
+_PROTECTED: Kind = "system"
 
 
 @dataclass(eq=False)
@@ -62,7 +62,7 @@ class Ladder:
     """The checkpoints.
 
     Attributes:
-        budget: In bytes. The end of the system message and the last point before rotation stay even beyond it.
+        budget: In bytes. The end of the system message stays even beyond it.
     """
 
     def __init__(self, budget: int) -> None:
@@ -85,11 +85,11 @@ class Ladder:
         there = self.at(tokens)
         if there is not None and not (saved.whole and not there.saved.whole):
             self._touch(there)
-            there.kind = kind if kind in _PROTECTED else there.kind
+            there.kind = kind if kind == _PROTECTED else there.kind
             return
         if there is not None:
             self._rungs.remove(there)
-            kind = there.kind if there.kind in _PROTECTED else kind
+            kind = there.kind if there.kind == _PROTECTED else kind
         self._rungs.append(Checkpoint(kind, array("i", tokens), saved, 0))
         self._touch(self._rungs[-1])
         self._thin(tokens)
@@ -117,10 +117,8 @@ class Ladder:
             held: How many tokens of the prompt the live layers agree with.
         """
         shared = {id(rung): min(common(rung.tokens, ids), limit) for rung in self._rungs}
-        longer: list[tuple[int, Sequence[Layer | None]]] = []
-        if kv.complete(live):
-            longer.append((held, live))
-        longer += [(shared[id(rung)], rung.saved.layers) for rung in self._rungs if _complete(rung)]
+        longer: list[tuple[int, Sequence[Layer | None]]] = [(held, live)]
+        longer += [(shared[id(rung)], rung.saved.layers) for rung in self._rungs if rung.saved.whole]
         best: Rung | None = None
         for rung in self._rungs:
             found = _reach(rung, shared[id(rung)], keep, longer)
@@ -170,10 +168,6 @@ def common(a: Sequence[int], b: Sequence[int]) -> int:
     return low
 
 
-def _complete(rung: Checkpoint) -> bool:
-    return rung.saved.whole and kv.complete([layer for layer in rung.saved.layers if layer is not None])
-
-
 def _reach(
     rung: Checkpoint, shared: int, keep: int, longer: Sequence[tuple[int, Sequence[Layer | None]]]
 ) -> Rung | None:
@@ -183,11 +177,11 @@ def _reach(
         return None
     if rung.saved.whole:
         back = rung.length - shared
-        return Rung(shared, rung, None) if back <= 0 or back <= kv.trimmable(present) else None
+        return Rung(shared, rung, None) if kv.can_trim(present, back) else None
     if shared < rung.length:
         return None
     for length, layers in longer:
-        if length >= rung.length:
+        if length >= rung.length and rung.saved.completed_by(layers):
             return Rung(rung.length, rung, layers)
     return None
 
@@ -196,7 +190,7 @@ def _density(way: Sequence[Checkpoint], end: int) -> list[tuple[float, Checkpoin
     """For each checkpoint that may go: the gap that it would leave, relative to its distance from the end."""
     found: list[tuple[float, Checkpoint]] = []
     for at, rung in enumerate(way):
-        if rung.kind in _PROTECTED:
+        if rung.kind == _PROTECTED:
             continue
         before = way[at - 1].length if at else 0
         after = way[at + 1].length if at + 1 < len(way) else end + 1

@@ -14,7 +14,8 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models import cache as stock
 
-from chatapp.engine.cache.rotating import QuantizedRotatingLayer, RotatingLayer, nbytes
+from chatapp.engine.cache.past import Segment
+from chatapp.engine.cache.rotating import BLOCK, QuantizedRotatingLayer, RotatingLayer, nbytes
 from chatapp.errors import ChatappError
 
 #: One layer's cache: ours, or the model's own kind.
@@ -27,7 +28,9 @@ _UNBOUNDED = (stock.KVCache, stock.ConcatenateKVCache)
 _REFUSALS = (ValueError, TypeError, AttributeError, IndexError)
 
 
-def make(model: nn.Module, max_size: int, keep: int, kv_bits: int | None = None) -> list[Layer]:
+def make(
+    model: nn.Module, max_size: int, keep: int, kv_bits: int | None = None, spare: int | None = None
+) -> list[Layer]:
     """Makes an empty cache for a model, with C and K in force wherever it attends to all earlier tokens.
 
     The model's own sliding-window and recurrent caches are left as they are.
@@ -37,6 +40,7 @@ def make(model: nn.Module, max_size: int, keep: int, kv_bits: int | None = None)
         max_size: C, in tokens.
         keep: K, in tokens, below C.
         kv_bits: Quantize keys and values to so many bits.
+        spare: Bytes of columns that are not attended to any more but put by to go back to; None: none are.
     """
 
     def bounded(layer: Layer) -> Layer:
@@ -48,7 +52,11 @@ def make(model: nn.Module, max_size: int, keep: int, kv_bits: int | None = None)
             return RotatingLayer(max_size, keep)
         return QuantizedRotatingLayer(max_size, keep, kv_bits)
 
-    return [bounded(layer) for layer in stock.make_prompt_cache(model)]
+    layers = [bounded(layer) for layer in stock.make_prompt_cache(model)]
+    rotating = [layer for layer in flat(layers) if isinstance(layer, RotatingLayer)]
+    for layer in rotating:
+        layer.spare = None if spare is None else spare // len(rotating)
+    return layers
 
 
 def check_quantizable(model: nn.Module, kv_bits: int) -> None:
@@ -106,9 +114,27 @@ def arrays(layers: Sequence[Layer]) -> list[mx.array]:
     return found
 
 
-def trimmable(layers: Sequence[Layer]) -> int:
-    """How many of the last tokens can be forgotten such that the next answer is exact."""
-    return min((_trimmable(layer) for layer in flat(layers)), default=0)
+def past_bytes(layers: Sequence[Layer]) -> int:
+    """Bytes of the columns that are put by to go back to."""
+    rotating = (layer for layer in flat(layers) if isinstance(layer, RotatingLayer))
+    return sum(segment.nbytes for layer in rotating for segment in layer.past)
+
+
+def can_trim(layers: Sequence[Layer], n: int) -> bool:
+    """Whether the last ``n`` tokens can be forgotten such that the next answer is exact."""
+    return all(_can_trim(layer, n) for layer in flat(layers))
+
+
+def nearest(layers: Sequence[Layer], length: int, limit: int) -> int:
+    """The last position up to ``limit`` to which `trim` can go back.
+
+    Args:
+        layers: The live layers.
+        length: How many tokens they have read.
+        limit: A position up to ``length``.
+    """
+    tries = {limit} | {layer.nearest(limit) for layer in flat(layers) if isinstance(layer, RotatingLayer)}
+    return next((stop for stop in sorted(tries, reverse=True) if can_trim(layers, length - stop)), 0)
 
 
 def trim(layers: Sequence[Layer], n: int) -> bool:
@@ -122,11 +148,18 @@ def trim(layers: Sequence[Layer], n: int) -> bool:
     """
     if n == 0:
         return True
-    if n > trimmable(layers):
+    if not can_trim(layers, n):
         return False
     if any(layer.trim(n) != n for layer in flat(layers)):
         raise ChatappError("The model's cache did not go back as far as it said. Send the message again.")
     return True
+
+
+def inherit(layers: Sequence[Layer], others: Sequence[Layer], shared: int) -> None:
+    """Takes over from other layers of the same model what they put by of the first ``shared`` tokens."""
+    for layer, other in zip(flat(layers), flat(others), strict=True):
+        if isinstance(layer, RotatingLayer):
+            layer.inherit(other, shared)
 
 
 def bounded(layers: Sequence[Layer]) -> bool:
@@ -140,8 +173,8 @@ def complete(layers: Sequence[Layer]) -> bool:
 
 
 def prefix_of_longer(layers: Sequence[Layer]) -> bool:
-    """Whether these layers can be had from any longer cache over the same tokens by trimming."""
-    return all(_holds_all(layer) for layer in layers)
+    """Whether these layers can be had, by trimming, from what they become when they read on."""
+    return all(_recoverable(layer) for layer in layers)
 
 
 def can_keep(layers: Sequence[Layer], keep: int) -> bool:
@@ -206,6 +239,14 @@ class Saved:
         """Whether it can be restored by itself."""
         return None not in self.layers
 
+    def completed_by(self, longer: Sequence[Layer | None]) -> bool:
+        """Whether the layers that were left out can be had from a longer cache over the same tokens."""
+        pairs = zip(self.layers, longer, strict=True)
+        missing = [source for layer, source in pairs if layer is None]
+        return None not in missing and all(
+            _can_trim(part, part.offset - self.length) for source in missing for part in flat([source])
+        )
+
     @classmethod
     def of(cls, layers: Sequence[Layer | None], length: int) -> Saved:
         """What certain layers, of which nobody else knows, hold after ``length`` tokens."""
@@ -213,14 +254,14 @@ class Saved:
 
 
 def save(layers: Sequence[Layer], length: int, thin: bool = False) -> Saved:
-    """Saves layers aside without copying an array.
+    """Saves layers aside without copying an array; what they put by to go back to is left out.
 
     Args:
         layers: The live layers.
         length: How many tokens they have read.
-        thin: Leave out layers that hold every token: their state is a prefix of any longer one.
+        thin: Leave out layers that can be had from what they become when they read on.
     """
-    return Saved.of([None if thin and _holds_all(layer) else _copy(layer, _alias) for layer in layers], length)
+    return Saved.of([None if thin and _recoverable(layer) else _without_past(layer) for layer in layers], length)
 
 
 def restore(saved: Saved, longer: Sequence[Layer | None] | None = None) -> list[Layer]:
@@ -228,15 +269,13 @@ def restore(saved: Saved, longer: Sequence[Layer | None] | None = None) -> list[
 
     Args:
         saved: What `save` returned.
-        longer: Where a thinned save takes its missing layers from: a cache over at least ``saved.length`` tokens
-            which agree up to there. It is left as it is.
+        longer: Where a thinned save takes its missing layers from (`Saved.completed_by`). It is left as it is.
     """
     layers: list[Layer] = []
     for at, layer in enumerate(saved.layers):
-        source = layer if layer is not None else (longer or ())[at]
-        made = _copy(source, _alias)
-        if layer is None and not trim([made], offset([made]) - saved.length):  # pyright: ignore[reportOptionalOperand]
-            raise ValueError("the longer cache does not hold every token")
+        made = _copy(layer if layer is not None else (longer or ())[at], _alias)
+        if layer is None and not trim([made], (offset([made]) or 0) - saved.length):
+            raise ValueError("the longer cache does not go back that far")
         layers.append(made)
     return layers
 
@@ -251,13 +290,13 @@ class Mark:
 def mark(layers: Sequence[Layer], length: int, ahead: int) -> Mark:
     """Marks a place that `rollback` can return to after at most ``ahead`` more tokens.
 
-    Costs nothing for layers that can be trimmed back and for chunks; single tokens written over a full ring, or to
-    the model's own sliding window, copy that layer's buffer once.
+    Costs nothing for layers that can be trimmed back; a single token written to the model's own sliding window, or
+    over a full ring that puts nothing by, copies that layer's buffer once.
 
     Args:
         layers: The live layers.
         length: How many tokens they have read.
-        ahead: How many tokens may be read before `rollback`.
+        ahead: How many tokens may be read before `rollback`, at most 256.
     """
     kept = tuple(None if _room(layer) >= ahead else _copy(layer, _alias) for layer in layers)
     return Mark(Saved(kept, length, 0))
@@ -289,8 +328,15 @@ def rollback(layers: list[Layer], place: Mark, read: int, keep: int = 0) -> int:
 
 
 def expand(layers: Sequence[Layer], n: int) -> list[Layer]:
-    """A cache for ``n`` sequences that begin with the tokens of this one. ``layers`` are left as they are."""
-    return [_copy(layer, lambda array: mx.repeat(array, n, axis=0) if array.ndim else array) for layer in layers]
+    """A cache for ``n`` sequences that begin with the tokens of this one. ``layers`` are left as they are.
+
+    It puts nothing by to go back to: that is made good when one sequence is taken over (`inherit`).
+    """
+    batch = [_copy(layer, lambda array: mx.repeat(array, n, axis=0) if array.ndim else array) for layer in layers]
+    for layer in flat(batch):
+        if isinstance(layer, RotatingLayer):
+            layer.past, layer.spare = (), None
+    return batch
 
 
 def select(layers: Sequence[Layer], rows: int | Sequence[int]) -> list[Layer]:
@@ -313,7 +359,10 @@ def savable(layers: Sequence[Layer]) -> bool:
 
 
 def to_stock(layers: Sequence[Layer]) -> list[Layer]:
-    """Layers as mlx-lm's own classes, for its ``save_prompt_cache``."""
+    """Layers as mlx-lm's own classes, for its ``save_prompt_cache``.
+
+    A layer that has rotated takes with it the columns of half a window more, so that it can still go back by so much.
+    """
 
     def converted(layer: Layer) -> Layer:
         if isinstance(layer, stock.CacheList):
@@ -321,11 +370,12 @@ def to_stock(layers: Sequence[Layer]) -> list[Layer]:
         if not isinstance(layer, RotatingLayer):
             return layer
         twin = _copy(layer, _alias)
-        keys, values = twin.ordered()
+        keys, values = twin.straight(extra=(twin.max_size - twin.keep) // 2)
         if isinstance(twin, QuantizedRotatingLayer):
             state = (keys, values, twin.offset, twin.group_size, twin.bits)
             return stock.QuantizedKVCache.from_state(state)
-        return stock.RotatingKVCache.from_state((keys, values, twin.offset, twin.keep, twin.max_size, twin.held))
+        state = (keys, values, twin.offset, twin.keep, twin.max_size, keys.shape[2])
+        return stock.RotatingKVCache.from_state(state)
 
     return [converted(layer) for layer in layers]
 
@@ -380,6 +430,8 @@ def _copy(layer: Layer, each: Any) -> Layer:
 def _map(value: Any, each: Any) -> Any:
     if isinstance(value, mx.array):
         return each(value)
+    if isinstance(value, Segment):
+        return value
     if isinstance(value, (list, tuple)):
         return type(value)(_map(item, each) for item in value)
     if isinstance(value, dict):
@@ -393,17 +445,29 @@ def _nbytes(layer: Layer) -> int:
     return sum(nbytes(list(vars(part).values())) for part in flat([layer]))
 
 
-def _holds_all(layer: Layer) -> bool:
-    return all(isinstance(part, RotatingLayer) and part.dropped == 0 for part in flat([layer]))
+def _without_past(layer: Layer) -> Layer:
+    twin = _copy(layer, _alias)
+    for part in flat([twin]):
+        if isinstance(part, RotatingLayer):
+            part.past = ()
+    return twin
 
 
-def _trimmable(layer: Layer) -> int:
-    """How many tokens one cache can forget such that what remains is what it was."""
+def _recoverable(layer: Layer) -> bool:
+    """Whether a layer drops nothing, or puts by what it drops."""
+    parts = list(flat([layer]))
+    return all(isinstance(part, RotatingLayer) and (part.dropped == 0 or part.spare is not None) for part in parts)
+
+
+def _can_trim(layer: Layer, n: int) -> bool:
+    """Whether one cache can forget ``n`` tokens such that what remains is what it was."""
+    if n <= 0:
+        return n == 0
     if isinstance(layer, RotatingLayer):
-        return layer.trimmable
+        return layer.can_trim(n)
     if isinstance(layer, stock.ChunkedKVCache) and layer.start_position:
-        return 0
-    return layer.offset if layer.is_trimmable() and hasattr(layer, "offset") else 0
+        return False
+    return bool(layer.is_trimmable()) and n <= getattr(layer, "offset", 0)
 
 
 def _room(layer: Layer) -> int:
@@ -411,7 +475,8 @@ def _room(layer: Layer) -> int:
     rooms: list[int] = []
     for part in flat([layer]):
         if isinstance(part, RotatingLayer):
-            rooms.append(part.max_size - part.offset if part.dropped == 0 else 0)
+            room = part.max_size - part.offset if part.dropped == 0 else 0
+            rooms.append(room if part.spare is None else BLOCK)
         elif isinstance(part, stock.RotatingKVCache):
             rooms.append(part.max_size - 1 - part.offset)
         else:

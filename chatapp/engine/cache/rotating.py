@@ -11,10 +11,12 @@ from typing import Any, cast
 import mlx.core as mx
 from mlx.utils import tree_map
 
+from chatapp.engine.cache import past as archive
+from chatapp.engine.cache.past import Columns, Past, Segment
 from chatapp.errors import ChatappError
 
-#: Keys or values: (batch, heads, columns, head_dim), or the three parts of a quantized such array.
-Columns = Any
+#: Dropped columns are put by so many at a time, and the latest so many can always be gone back to.
+BLOCK = 256
 
 
 class RotatingLayer:
@@ -31,6 +33,9 @@ class RotatingLayer:
         offset: Tokens read so far: the position of the next one.
         dropped: How many tokens behind the kept ones are not held any more.
         keys, values: The buffers; None before the first token.
+        spare: Bytes of dropped columns that are put by to go back to, besides those of the first C tokens, which all
+            are; None: nothing is put by.
+        past: What was put by. It is not part of `nbytes`.
     """
 
     step = 256
@@ -44,6 +49,8 @@ class RotatingLayer:
         self.dropped = 0
         self.keys: Columns | None = None
         self.values: Columns | None = None
+        self.spare: int | None = None
+        self.past: Past = ()
         self._next = 0  # the column that the next single token is written to
 
     # --- what mlx-lm's models call -----------------------------------------------------------------------------
@@ -118,8 +125,8 @@ class RotatingLayer:
         return nbytes((self.keys, self.values))
 
     def is_trimmable(self) -> bool:
-        """Whether every token read so far is still held, so that `trim` can go back to any of them."""
-        return self.dropped == 0
+        """Whether `trim` can go back to any token read so far."""
+        return self.can_trim(self.offset)
 
     def trim(self, n: int) -> int:
         """Forgets the last ``n`` tokens.
@@ -127,11 +134,16 @@ class RotatingLayer:
         Returns:
             ``n``; or 0, with nothing done, where tokens are missing that the next one would attend to.
         """
-        if not 0 < n <= self.trimmable:
+        if n <= 0 or not self.can_trim(n):
             return 0
-        self._straighten()
-        self.offset -= n
-        self._next -= n
+        stop, needed = self.offset - n, self._needed(self.offset - n)
+        if needed < self.first and self.dropped:
+            self._bring_back(needed, stop)
+        else:
+            self._straighten()
+            self.offset = stop
+            self._next -= n
+        self.past = archive.before(self.past, min(self.first, stop))
         return n
 
     # --- what chatapp asks -------------------------------------------------------------------------------------
@@ -142,11 +154,39 @@ class RotatingLayer:
         return self.offset - self.dropped
 
     @property
-    def trimmable(self) -> int:
-        """How many tokens `trim` can forget: all while none is dropped, else as many as are held beyond need."""
-        if self.dropped == 0:
-            return self.offset
-        return max(0, self.held - self.max_size + 1)
+    def first(self) -> int:
+        """The position of the oldest column behind the kept ones."""
+        return self.keep + self.dropped
+
+    def can_trim(self, n: int) -> bool:
+        """Whether everything that a token at ``offset - n`` attends to is held or put by."""
+        stop = self.offset - n
+        if not 0 <= stop <= self.offset:
+            return False
+        return self.dropped == 0 or archive.covers(self.past, self._needed(stop), min(stop, self.first))
+
+    def nearest(self, stop: int) -> int:
+        """The last position up to ``stop`` that `trim` can go back to."""
+        ends = {min(stop, segment.stop) for segment in self.past if segment.start < stop} | {min(stop, self.keep), stop}
+        return next(end for end in sorted(ends, reverse=True) if self.can_trim(self.offset - end))
+
+    def inherit(self, other: RotatingLayer, shared: int) -> None:
+        """Takes over, for going back, what another layer has of the tokens that both have read.
+
+        Args:
+            other: Of the same layer of the model; left as it is.
+            shared: How many first tokens are the same.
+        """
+        stop = min(shared, self.first, other.offset)
+        self.spare = other.spare
+        self.past = ()
+        if self.dropped == 0 or other.keys is None or other.keep != self.keep:
+            return
+        self.past = archive.before(other.past, stop)
+        start = max(other.first, self.past[-1].stop if self.past else 0)
+        if start < stop:
+            column = start - other.dropped
+            self.past = (*self.past, Segment.of(*other.straight(), column, start, stop))
 
     def set_keep(self, keep: int) -> None:
         """Changes K.
@@ -166,10 +206,23 @@ class RotatingLayer:
         turned = self._next - self.keep if self._next < self.held else 0
         return [*range(self.keep), *recent[len(recent) - turned :], *recent[: len(recent) - turned]]
 
-    def ordered(self) -> tuple[Columns, Columns]:
-        """The columns in use in the order of positions (which they have in the buffer from now on)."""
+    def straight(self, extra: int = 0) -> tuple[Columns, Columns]:
+        """The columns in the order of positions, as new arrays where they are not in that order.
+
+        Args:
+            extra: So many dropped columns before them as well, as far as they are put by without a gap.
+        """
         self._straighten()
-        return self.keys_and_values()
+        start = max(self.keep, self.first - extra)
+        start = next(
+            (p for p in (start, *(part.start for part in self.past)) if archive.covers(self.past, p, self.first)),
+            self.first,
+        )
+        if start >= self.first:
+            return self.keys_and_values()
+        return archive.joined(
+            [self._cut(0, self.keep), *self._put_by(start, self.first), self._cut(self.keep, self.held)]
+        )
 
     def fill(self, keys: Columns, values: Columns, offset: int) -> None:
         """Takes over columns as another layer's `ordered` returned them.
@@ -227,6 +280,7 @@ class RotatingLayer:
             self._map(lambda buffer: mx.contiguous(buffer[..., : self.max_size, :]))
         if self._next == self.max_size:
             self._next = self.keep
+        self._put_away(self._next, self.max_size, 1)
         self._write(new, self._next, self._next + 1)
         self.offset += 1
         self.dropped += 1
@@ -236,20 +290,55 @@ class RotatingLayer:
         """Puts a chunk behind the C-1 columns that its first token sees beside itself."""
         self._straighten()
         excess = max(0, self.held - (self.max_size - 1))
-        keep, held = self.keep, self.held
-
-        def joined(part: mx.array, buffer: mx.array) -> mx.array:
-            if excess == 0:
-                return mx.concatenate([buffer[..., :held, :], part], axis=2)
-            return mx.concatenate([buffer[..., :keep, :], buffer[..., keep + excess : held, :], part], axis=2)
-
         if self.keys is None:
             self.keys, self.values = new
+        elif excess == 0:
+            self.keys, self.values = archive.joined([self._cut(0, self.held), new])
         else:
-            self._map(lambda buffer, part: joined(part, buffer), new)
+            self._put_away(self.keep, self.held, excess)
+            recent = self._cut(self.keep + excess, self.held)
+            self.keys, self.values = archive.joined([self._cut(0, self.keep), recent, new])
         self.dropped += excess
         self.offset += n
         self._next = self.held
+
+    def _put_away(self, column: int, end: int, count: int) -> None:
+        """Puts by the ``count`` oldest columns, and some after them, before they are dropped.
+
+        Args:
+            column: Where the oldest one is.
+            end: One past the last column that follows it in order of position.
+            count: How many will be dropped.
+        """
+        if self.spare is None:
+            return
+        start = max(self.first, self.past[-1].stop if self.past else 0)
+        stop = self.first + max(count, min(BLOCK, end - column))
+        if self.first + count <= start:
+            return
+        segment = Segment.of(self.keys, self.values, column + start - self.first, start, stop)
+        self.past = archive.thinned((*self.past, segment), self.max_size, self.first - BLOCK, self.spare)
+
+    def _bring_back(self, needed: int, stop: int) -> None:
+        """Rebuilds the columns that the token at ``stop`` sees out of what is held and what was put by."""
+        self._straighten()
+        parts = [self._cut(0, min(self.keep, stop)), *self._put_by(needed, min(stop, self.first))]
+        if stop > self.first:
+            parts.append(self._cut(self.keep, self.held - (self.offset - stop)))
+        self.keys, self.values = archive.joined(parts)
+        self.offset = stop
+        self.dropped = needed - self.keep
+        self._next = self.held
+
+    def _put_by(self, start: int, stop: int) -> list[tuple[Columns, Columns]]:
+        return [(part.keys, part.values) for part in archive.between(self.past, start, stop)]
+
+    def _cut(self, start: int, stop: int) -> tuple[Columns, Columns]:
+        return tree_map(lambda buffer: buffer[..., start:stop, :], (self.keys, self.values))
+
+    def _needed(self, stop: int) -> int:
+        """The oldest position behind the kept ones that the token at ``stop`` attends to."""
+        return max(self.keep, stop - (self.max_size - self.keep) + 1)
 
     def _straighten(self) -> None:
         """Brings a turned ring into the order of positions."""

@@ -24,6 +24,9 @@ MIN_KEEP = 4
 #: The share of the machine's memory that one conversation's checkpoints may take.
 _CHECKPOINT_SHARE = 1 / 12
 
+#: Where fewer tokens than this are left behind, going back to them is not worth a checkpoint.
+_LEFT = 16
+
 #: On the way through a long text, a checkpoint every so many tokens where trimming cannot serve.
 _WAY = 1024
 
@@ -36,7 +39,8 @@ class CacheLimits:
         max_kv_size: C, in tokens.
         keep: K, in tokens, at most C/2; None covers the system message.
         kv_bits: Quantize keys and values to so many bits.
-        checkpoint_bytes: Budget of one conversation's checkpoints; None takes a twelfth of the machine's memory.
+        checkpoint_bytes: Budget of one conversation for going back: half of it for checkpoints, half for columns that
+            are not attended to any more. None takes a twelfth of the machine's memory.
         way: Tokens between checkpoints on the way through a long text.
 
     Raises:
@@ -95,8 +99,10 @@ class SessionCache:
         self.model = model
         self.limits = limits
         self.keep = limits.kept(0)
-        self.layers: list[Layer] = kv.make(model, limits.max_kv_size, self.keep, limits.kv_bits)
-        self.ladder = Ladder(_budget(limits))
+        budget = _budget(limits)
+        self.ladder = Ladder(budget // 2)
+        self._spare = budget - budget // 2
+        self.layers: list[Layer] = self.fresh()
         self._tokens: list[int] = []
         self.system_end = 0
         self._from_disk = False
@@ -108,8 +114,8 @@ class SessionCache:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the live layers and the checkpoints."""
-        return kv.size_in_bytes(self.layers) + self.ladder.nbytes
+        """Bytes of the live layers and of all that is kept for going back."""
+        return kv.size_in_bytes(self.layers) + kv.past_bytes(self.layers) + self.ladder.nbytes
 
     def forecast(self, ids: Sequence[int], keep: int = 0) -> Plan:
         """What `prepare` would do; changes nothing.
@@ -128,8 +134,9 @@ class SessionCache:
             keep: Where its system message ends; K covers it, within limits.
         """
         plan, rung = self._route(ids, keep)
+        self._leave(ids)
         if rung is not None:
-            self.layers[:] = self.ladder.restored(rung)
+            self._restore(rung, ids)
         elif plan.reused == 0:
             self.reset()
         elif not kv.trim(self.layers, len(self._tokens) - plan.reused):
@@ -179,10 +186,6 @@ class SessionCache:
     def read(self, ids: Sequence[int]) -> None:
         """Appends ids that the model was run on to the record."""
         self._tokens.extend(ids)
-        size = self.limits.max_kv_size
-        # Taken while everything is still held and the next token may drop some of it.
-        if len(self._tokens) >= size and kv.bounded(self.layers) and kv.complete(self.layers):
-            self._save("rotation")
 
     def checkpoint(self, kind: Kind) -> None:
         """Takes a checkpoint here, unless trimming serves as well."""
@@ -191,11 +194,15 @@ class SessionCache:
 
     def reset(self) -> None:
         """Empties the live cache; the checkpoints stay."""
-        self.layers[:] = kv.make(self.model, self.limits.max_kv_size, self.keep, self.limits.kv_bits)
+        self.layers[:] = self.fresh()
         self._tokens = []
 
+    def fresh(self) -> list[Layer]:
+        """Empty layers for this cache."""
+        return kv.make(self.model, self.limits.max_kv_size, self.keep, self.limits.kv_bits, self._spare)
+
     def mark(self, ahead: int) -> tuple[Mark, int]:
-        """Marks this place, to which `rollback` can return after at most ``ahead`` more tokens."""
+        """Marks this place, to which `rollback` can return after at most ``ahead`` (up to 256) more tokens."""
         return kv.mark(self.layers, len(self._tokens), ahead), len(self._tokens)
 
     def rollback(self, place: tuple[Mark, int], keep: int = 0) -> int:
@@ -211,8 +218,7 @@ class SessionCache:
 
     def adopt(self, layers: Sequence[Layer], ids: Sequence[int]) -> None:
         """Takes over layers that began as this cache's (`layers.expand`, `layers.select`) and read ``ids`` since."""
-        if kv.complete(self.layers) and not kv.complete(layers):
-            self._save("rotation")
+        kv.inherit(layers, self.layers, len(self._tokens))
         self.layers[:] = layers
         self.read(ids)
 
@@ -231,8 +237,8 @@ class SessionCache:
         limit = len(ids) - 1  # one is left to feed: its logits give the next token
         keep = self.limits.kept(system_end)
         held = min(common(self._tokens, ids), limit) if self._sound() else 0
-        back = len(self._tokens) - held
-        live = held if kv.can_keep(self.layers, keep) and back <= kv.trimmable(self.layers) else 0
+        usable = held > 0 and kv.can_keep(self.layers, keep)
+        live = kv.nearest(self.layers, len(self._tokens), held) if usable else 0
         rung = self.ladder.best(ids, limit, keep, self.layers, held)
         if rung is not None and rung.reach > live:
             return Plan(rung.reach, len(ids) - rung.reach, self._method("checkpoint")), rung
@@ -249,9 +255,8 @@ class SessionCache:
 
     def _chunk(self, step: int) -> int:
         """The longest chunk from here that ends where a checkpoint may be wanted."""
-        here = len(self._tokens)
-        ends = [end - here for end in (self.system_end, self.limits.max_kv_size) if end > here]
-        return min([step, *ends])
+        left = self.system_end - len(self._tokens)
+        return min(step, left) if left > 0 else step
 
     def _on_the_way(self) -> None:
         here = len(self._tokens)
@@ -263,9 +268,21 @@ class SessionCache:
             self.checkpoint("way")
 
     def _save(self, kind: Kind) -> None:
-        length = len(self._tokens)
-        saved = kv.save(self.layers, length, thin=kind != "rotation")
-        self.ladder.add(kind, self._tokens, saved)
+        self.ladder.add(kind, self._tokens, kv.save(self.layers, len(self._tokens), thin=True))
+
+    def _restore(self, rung: Rung, ids: Sequence[int]) -> None:
+        restored = self.ladder.restored(rung)
+        if self._sound():
+            kv.inherit(restored, self.layers, min(common(self._tokens, ids), rung.reach))
+        self.layers[:] = restored
+
+    def _leave(self, ids: Sequence[int]) -> None:
+        """Saves the branch that a prompt leaves, so that coming back to it reads nothing again."""
+        if len(self._tokens) - common(self._tokens, ids) < _LEFT or not self._sound():
+            return
+        saved = kv.save(self.layers, len(self._tokens))
+        if saved.nbytes <= self.ladder.budget:
+            self.ladder.add("left", self._tokens, saved)
 
 
 def _budget(limits: CacheLimits) -> int:
