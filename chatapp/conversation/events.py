@@ -195,7 +195,23 @@ class BadLineError(ValueError):
 
 def encode(event: Event) -> bytes:
     """The event as one line, without its newline."""
-    return _encoder.encode(event)
+    return encode_any(event)
+
+
+def encode_any(value: Any) -> bytes:
+    """Any struct as JSON; lone surrogates in it, which UTF-8 cannot hold, become U+FFFD."""
+    try:
+        return _encoder.encode(value)
+    except UnicodeEncodeError:
+        return _encoder.encode(_cleaned(msgspec.to_builtins(value)))
+
+
+def _cleaned(value: Json) -> Json:
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, dict):
+        return {storable(key): _cleaned(item) for key, item in value.items()}
+    return [_cleaned(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def decode(line: bytes, schema: int = SCHEMA, migrations: Sequence[Callable[..., Json]] = MIGRATIONS) -> AnyEvent:

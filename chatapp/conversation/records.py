@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from chatapp.conversation.appendlog import AppendLog
+from chatapp.conversation.events import encode_any
 from chatapp.conversation.files import FILES, Files
 from chatapp.tokens import Token
 
@@ -70,9 +71,9 @@ class Records:
 
     def append(self, id: str, tokens: Sequence[Token]) -> None:
         """Writes the records of a message."""
-        line = msgspec.json.encode(Record(id, tuple(tokens)))
+        line = encode_any(Record(id, tuple(tokens)))
         if b":null" in line:  # how JSON has infinities, which could not be read back
-            line = msgspec.json.encode(Record(id, tuple(_finite(token) for token in tokens)))
+            line = encode_any(Record(id, tuple(_finite(token) for token in tokens)))
         self.log.append([line])
         if self.log.trouble:
             self._held[id] = tuple(tokens)

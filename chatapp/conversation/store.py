@@ -15,7 +15,7 @@ from chatapp import paths
 from chatapp.conversation import events, records
 from chatapp.conversation.files import FILES, Files, write_atomically
 from chatapp.conversation.index import Index, Summary
-from chatapp.conversation.journal import Journal
+from chatapp.conversation.journal import Journal, looks_like_conversation, read
 from chatapp.conversation.lock import Lock
 from chatapp.conversation.records import Records
 from chatapp.conversation.search import Hit, search
@@ -214,8 +214,15 @@ class Store:
         raise UsageError(f"There is no conversation {name!r}; see: chatapp list")
 
     def latest(self) -> str | None:
-        """Id of the conversation that was changed last."""
-        return next(iter(self.ids()), None)
+        """Id of the conversation that was changed last. Files of other programs are passed over."""
+        return next((id for id in self.ids() if self._is_ours(self.path_of(id))), None)
+
+    def _is_ours(self, path: Path) -> bool:
+        try:
+            data = path.read_bytes()
+        except OSError:
+            return False
+        return data.startswith(b'{"type":"conversation"') or looks_like_conversation(read(data + b"\n"))
 
     # Trash -----------------------------------------------------------------------------------------------------
 

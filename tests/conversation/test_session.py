@@ -412,7 +412,20 @@ def test_lone_surrogates_are_replaced_before_they_are_stored(store):
     session = store.new()
     message = session.add_message("user", "a\ud800b\U0001f600")
     assert message.content == "a\ufffdb\U0001f600"
-    assert contents(reopened(store, session)) == ["a\ufffdb\U0001f600"]
+    session.set_settings({"stop\ud800": ["x\udfff"]})
+    reply(session, "o", "\udc80k", model="m\ud800")
+    session = reopened(store, session)
+    assert contents(session) == ["a\ufffdb\U0001f600", "o\ufffdk"]
+    assert session.conversation.settings == {"stop\ufffd": ["x\ufffd"]}
+    assert [t.text for t in session.tokens(session.conversation.path()[-1].id)] == ["o", "\ufffdk"]
+
+
+def test_the_latest_conversation_is_one_of_ours(store):
+    session, _ = two_exchanges(store)
+    session.close()
+    assert store.latest() == session.id
+    (store.folder / "foreign.jsonl").write_text('{"not": "ours"}\n')
+    assert store.latest() == session.id
 
 
 def test_unknown_ids_are_refused_with_a_sentence(store):
