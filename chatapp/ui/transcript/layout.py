@@ -128,6 +128,10 @@ class MessageLayout:
         block = self._blocks[self._tops.find(row)]
         return block.context.think or block.kind == "fold"
 
+    def is_fold(self, row: int) -> bool:
+        """The row stands for a folded reasoning part."""
+        return self._blocks[self._tops.find(row)].kind == "fold"
+
     def row_of(self, char: int) -> int:
         """The row that shows a source character; its block is laid out."""
         low, high = 0, len(self._blocks) - 1

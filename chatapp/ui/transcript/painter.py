@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from rich.segment import Segment
 from textual.selection import Selection
 from textual.strip import Strip
 
 from chatapp.ui.transcript.document import Document, Row
 from chatapp.ui.transcript.lines import Line
 from chatapp.ui.transcript.render import Scene, render
+from chatapp.ui.transcript.wrap import clusters, is_simple
 
 #: Strips kept: some screens' worth.
 _KEPT = 2048
@@ -65,3 +67,18 @@ class Painter:
         # A header also tells of the tokens so far.
         version = document.entries[row.entry].version if row.kind == "header" else 0
         return self._stamp, frame.width, under_bar, cursor, version
+
+
+def by_cluster(strip: Strip) -> Strip:
+    """The same cells with a segment for each cluster of text that is not simple.
+
+    To find the character under the mouse Textual adds up the widths of a segment's characters one by one, which is
+    right only where each of them stands alone.
+    """
+    segments: list[Segment] = []
+    for segment in strip:
+        if is_simple(segment.text):
+            segments.append(segment)
+        else:
+            segments += [Segment(segment.text[a:b], segment.style) for a, b, _ in clusters(segment.text)]
+    return Strip(segments, strip.cell_length)

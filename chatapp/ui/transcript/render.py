@@ -15,7 +15,7 @@ from chatapp.ui.heat import Heat, Scales, Unit, shown
 from chatapp.ui.transcript.document import Document, Entry, Row
 from chatapp.ui.transcript.lines import TEXT, Line, Run
 from chatapp.ui.transcript.palette import Palette
-from chatapp.ui.transcript.wrap import clusters
+from chatapp.ui.transcript.wrap import cluster_at, clusters, is_simple
 
 #: Cells left of the text (the message cursor's bar) and kept free right of it (marks for newline tokens).
 GUTTER = 2
@@ -177,10 +177,11 @@ def _marks(entry: Entry, line: Line, scene: Scene, *, focused: bool) -> _Marks:
 
 def _paint(run: Run, base: Style, marks: _Marks, scene: Scene) -> Iterable[Segment]:
     """Segments of a run, split where the heat or the cursor changes, at cluster borders only."""
-    if not marks.heat and marks.cursor is None:
+    decoration = run.start == run.end
+    if decoration or (not marks.heat and marks.cursor is None):
         yield Segment(run.text, base)
         return
-    if not run.exact or run.start == run.end:
+    if not run.exact:
         yield Segment(run.text, _style(base, run.start, run.end, marks, scene))
         return
     text, start = run.text, run.start
@@ -233,8 +234,18 @@ def _newline_mark(entry: Entry, line: Line, marks: _Marks, scene: Scene, *, thin
     return [Segment("⏎" if at_cursor else " ", style)]
 
 
-def _select(segments: list[Segment], selected: tuple[int, int], style: Style) -> list[Segment]:
+def _whole_clusters(text: str, selected: tuple[int, int]) -> tuple[int, int]:
+    """The selection widened to whole clusters: half of one cannot be drawn."""
     start, end = selected
+    if is_simple(text):
+        return start, end
+    start, _ = cluster_at(text, start)
+    inside, after = cluster_at(text, end) if end >= 0 else (end, end)
+    return start, after if inside < end else end
+
+
+def _select(segments: list[Segment], selected: tuple[int, int], style: Style) -> list[Segment]:
+    start, end = _whole_clusters("".join(segment.text for segment in segments), selected)
     result: list[Segment] = []
     at = 0
     for segment in segments:

@@ -6,6 +6,7 @@ from textual.selection import Selection
 
 from chatapp.ui.transcript.document import Document
 from chatapp.ui.transcript.render import GUTTER
+from chatapp.ui.transcript.wrap import cluster_at
 
 
 def source_position(document: Document, y: int, x: int) -> tuple[int, int] | None:
@@ -40,6 +41,10 @@ def selected_source(document: Document, selection: Selection) -> str:
     if start is None:
         return ""
     (first, begin), (final, stop) = start, end or end_of_all
+    # Never half a cluster: the start goes back to its cluster's, the end on to the end of the one it is inside of.
+    begin, _ = cluster_at(document.entries[first].content, begin)
+    inside, after = cluster_at(document.entries[final].content, stop)
+    stop = after if inside < stop else stop
     if first == final:
         return document.entries[first].content[begin:stop]
     parts = [document.entries[first].content[begin:]]

@@ -5,7 +5,7 @@ What is shown is made by `document` (rows) and `painter` (strips).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.segment import Segment
 from textual.geometry import Region, Size
@@ -21,12 +21,14 @@ from chatapp.ui.transcript.app_palette import palette_of
 from chatapp.ui.transcript.blocks import THINK, ThinkTags
 from chatapp.ui.transcript.document import Document
 from chatapp.ui.transcript.model import Memory, MessageView
-from chatapp.ui.transcript.painter import Frame, Painter
+from chatapp.ui.transcript.painter import Frame, Painter, by_cluster
 from chatapp.ui.transcript.palette import Palette
 from chatapp.ui.transcript.render import GUTTER, MARGIN, Scene
 
 #: Source characters laid out in one slice of idle time: a few milliseconds, far below what a key may wait.
 _SLICE = 4096
+#: How often a place is looked for anew because what lies above it turned out to be of another height.
+_TRIES = 8
 #: Tokens that percentile scales are taken over.
 _SAMPLE = 4096
 _MORE = " ▼ more below "
@@ -156,15 +158,24 @@ class TranscriptView(ScrollView, can_focus=True):
         entry = self.document.get(message_id)
         return entry.content if entry else ""
 
-    def _show_rows(self, top: int, bottom: int) -> None:
-        """Scrolls as little as needed so that the rows are in view (their first ones, where they are many)."""
+    def _show(self, locate: Callable[[], tuple[int, int]]) -> None:
+        """Scrolls as little as needed so that some rows are in view (their first ones, where they are many).
+
+        Args:
+            locate: Says where the rows are, ``[top, bottom)``. It is asked again after rows around them, which were
+                guessed, were laid out.
+        """
         height = max(1, self.size.height)
-        self.document.settle(top, top + height)
         y = self.scroll_offset.y
-        if top < y or bottom - top >= height:
-            y = top
-        elif bottom > y + height:
-            y = bottom - height
+        for _ in range(_TRIES):
+            top, bottom = locate()
+            if top < y or bottom - top >= height:
+                y = top
+            elif bottom > y + height:
+                y = bottom - height
+            self.document.settle(y, y + height)
+            if locate() == (top, bottom):
+                break
         self._sync_height()
         self._scroll_now(y)
 
@@ -330,7 +341,7 @@ class TranscriptView(ScrollView, can_focus=True):
     def render_line(self, y: int) -> Strip:
         at = self.scroll_offset.y + y
         if self._frame is None:  # not painting: the screen asks what is under the mouse
-            return self._painter.strip(self.document, at, self._new_frame()).apply_offsets(0, at)
+            return by_cluster(self._painter.strip(self.document, at, self._new_frame())).apply_offsets(0, at)
         strip = self._painter.strip(self.document, at, self._frame)
         if y == self.size.height - 1 and not self._stick and self.scroll_offset.y < self.max_scroll_y:
             room = self._frame.width - len(_MORE)

@@ -64,7 +64,7 @@ class Transcript(TranscriptView):
             self.post_message(self.MessageFocused(self, message_id))
         if scroll and message_id is not None:
             index = self.document.index_of(message_id)
-            self._show_rows(self.document.top(index), self.document.bottom(index))
+            self._show(lambda: (self.document.top(index), self.document.bottom(index)))
 
     def move_message(self, by: int) -> None:
         """Moves the message cursor; the first move puts it on the last message that is in view."""
@@ -126,9 +126,13 @@ class Transcript(TranscriptView):
         self.focus_message(message_id, scroll=False)
         self._token = max(0, min(index, len(entry.tokens) - 1))
         start, _ = entry.map.span(self._token)
-        row = self.document.row_of(self.document.index_of(message_id), start)
-        self._sync_height()
-        self._show_rows(row, row + 1)
+        index = self.document.index_of(message_id)
+
+        def row() -> tuple[int, int]:
+            found = self.document.row_of(index, start)
+            return found, found + 1
+
+        self._show(row)
         self.refresh()
         self.post_message(self.TokenFocused(self, message_id, self._token))
 
@@ -195,6 +199,9 @@ class Transcript(TranscriptView):
             return
         entry = self.document.entries[found[0]]
         row = self.document.row(y)
+        if row is not None and row.kind == "body" and entry.layout.is_fold(row.inside):
+            self.toggle_fold(entry.id)
+            return
         token = entry.map.token_at(found[1]) if row is not None and row.kind == "body" else None
         if token is None:
             self.leave_tokens()

@@ -23,12 +23,23 @@ _SIMPLE = regex.compile(r"[\x20-\x7e\xa0-\xac\xae-\u02ff\u0370-\u0482\u2010-\u20
 # Characters that must not begin a row (the common closing marks of CJK text).
 _CLOSING = frozenset("、。，．・：；？！）］｝〕〉》」』】ー々…‥")
 TAB = 4
+#: A cluster longer than this is not looked for whole.
+_LONGEST = 64
 
 
 def clusters(text: str) -> Iterator[tuple[int, int, int]]:
     """``(start, end, cells)`` of each grapheme cluster."""
     for match in _CLUSTER.finditer(text):
         yield match.start(), match.end(), cell_len(match[0])
+
+
+def cluster_at(text: str, offset: int) -> tuple[int, int]:
+    """``[start, end)`` of the grapheme cluster that holds a character (the empty range at the text's end)."""
+    begin = max(0, text.rfind("\n", 0, offset) + 1, offset - _LONGEST)
+    for match in _CLUSTER.finditer(text, begin):
+        if match.end() > offset:
+            return match.start(), match.end()
+    return offset, offset
 
 
 def pieces(source: str, start: int, end: int, spans: Sequence[tuple[int, int, Look]], plain: Look) -> list[Run]:
@@ -94,7 +105,7 @@ def wrap(
         continued: The first row too is one of the later ones.
     """
     text = "".join(run.text for run in runs)
-    simple = _SIMPLE.fullmatch(text) is not None
+    simple = is_simple(text)
     total = len(text) if simple else text_cells(text)
     if total <= width and not continued:
         return [Line(_closed(runs, start, end), start, end, total, fill)]
@@ -105,9 +116,14 @@ def wrap(
     return _rows(runs, _breaks(words, width, prefix, continued=continued), start, end, hang, fill, continued=continued)
 
 
+def is_simple(text: str) -> bool:
+    """Every character is a cluster of one cell (the quick path; true of most text)."""
+    return _SIMPLE.fullmatch(text) is not None
+
+
 def text_cells(text: str) -> int:
     """Width in cells, cluster by cluster (as the terminal's cells are divided here)."""
-    if _SIMPLE.fullmatch(text):
+    if is_simple(text):
         return len(text)
     return sum(cells for _, _, cells in clusters(text))
 

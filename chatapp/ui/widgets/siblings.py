@@ -54,6 +54,7 @@ class Siblings(ScrollView, can_focus=True):
         super().__init__(id=id, classes=classes)
         self._documents: list[Document] = []
         self._chosen = 0
+        self._difference: int | None = None
         self._palette: Palette | None = None
         self._heat = Heat.OFF
         self._scales = Scales()
@@ -134,6 +135,7 @@ class Siblings(ScrollView, can_focus=True):
 
     def _arrange(self) -> None:
         height = 0
+        self._difference = first_difference([document.entries[0].tokens for document in self._documents])
         for _, width, index in self._columns():
             document = self._documents[index]
             document.set_width(max(4, width - GUTTER - MARGIN))
@@ -142,25 +144,19 @@ class Siblings(ScrollView, can_focus=True):
         self.virtual_size = Size(self.scrollable_content_region.width, height)
         self.refresh()
 
-    def first_difference(self) -> int | None:
-        """Number of the first token that is not the same in all replies; None while all agree so far."""
-        streams = [document.entries[0].tokens for document in self._documents]
-        return first_difference(streams)
-
     def render_line(self, y: int) -> Strip:
         palette = self._palette = self._palette or palette_of(self.app)
-        difference = self.first_difference()
         strips: list[Strip] = []
         for _, width, index in self._columns():
-            strips.append(self._column(palette, index, width, self.scroll_offset.y + y, difference))
+            strips.append(self._column(palette, index, width, self.scroll_offset.y + y))
         if not strips:
             return Strip([Segment(" " * self.size.width, palette.base)])
         return Strip.join(strips)
 
-    def _column(self, palette: Palette, index: int, width: int, y: int, difference: int | None) -> Strip:
+    def _column(self, palette: Palette, index: int, width: int, y: int) -> Strip:
         document = self._documents[index]
         entry = document.entries[0]
-        cursor = None
+        cursor, difference = None, self._difference
         if difference is not None and difference < len(entry.tokens):
             start, end = entry.map.span(difference)
             cursor = (start, end) if end > start else (max(0, end - 1), end)

@@ -246,6 +246,25 @@ async def test_dragging_the_mouse_selects_source_text() -> None:
         assert app.screen.get_selected_text() == "Some **bold** words\n\n- item"
 
 
+async def test_half_a_cluster_is_never_copied() -> None:
+    family = "👨‍👩‍👧"
+    app = Host(user("u", f"a {family} e\u0301 z"))
+    async with app.run_test(size=(60, 20)) as pilot:
+        await pilot.pause()
+        x, y = find(app, "a " + family)
+        for start, end, expected in (
+            (2, 3, family),
+            (0, 2, "a " + family),
+            (3, 5, family + " e\u0301"),
+            (5, 7, "e\u0301 z"),
+        ):
+            await pilot.mouse_down(Transcript, offset=Offset(x + start, y))
+            await pilot.hover(Transcript, offset=Offset(x + end, y))
+            await pilot.mouse_up(Transcript, offset=Offset(x + end, y))
+            await pilot.pause()
+            assert app.screen.get_selected_text() == expected, (start, end)
+
+
 async def test_selecting_over_messages_joins_their_sources() -> None:
     app = Host(user("u", "first *message*"), reply("a", "second", " one"))
     async with app.run_test(size=(60, 20)) as pilot:
@@ -283,6 +302,42 @@ async def test_reasoning_folds_and_unfolds() -> None:
         assert style_at(app, x, y).color != app.transcript.palette.look(TEXT).color
         x, y = find(app, "The answer")
         assert style_at(app, x, y).color == app.transcript.palette.look(TEXT).color
+
+
+async def test_a_click_on_folded_reasoning_unfolds_it() -> None:
+    app = Host(reply("a", "<think>\nlet me see\n</think>\n\nThe answer"))
+    async with app.run_test(size=(60, 12)) as pilot:
+        await pilot.pause()
+        x, y = find(app, "▸ reasoning")
+        await pilot.click(Transcript, offset=Offset(x + 3, y))
+        await pilot.pause()
+        find(app, "let me see")
+
+
+@pytest.mark.parametrize("kind", ["no_color", "16 colours"])
+async def test_without_colours_the_heat_is_underlined(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    if kind == "no_color":
+        monkeypatch.setenv("NO_COLOR", "1")
+    else:
+        monkeypatch.setattr("textual.constants.COLOR_SYSTEM", "standard")
+    app = Host(reply("a", "calm", " doubt", hot=(1,)), heat=Heat.ENTROPY)
+    async with app.run_test(size=(40, 8)) as pilot:
+        await pilot.pause()
+        x, y = find(app, "calm doubt")
+        assert not style_at(app, x, y).underline2
+        assert style_at(app, x + 6, y).underline2
+
+
+async def test_walking_down_from_the_start_of_a_long_conversation_shows_each_message() -> None:
+    """Heights that were guessed too low must not push the message walked to out of view."""
+    app = Host(*(user(f"m{number}", f"start {number}\n\n" + "- item\n" * (number % 7)) for number in range(60)))
+    async with app.run_test(size=(30, 12)) as pilot:
+        transcript = app.transcript
+        transcript.first_message()
+        for number in range(1, 60):
+            transcript.move_message(1)
+            await pilot.pause()
+            find(app, f"start {number}")
 
 
 async def test_what_the_model_forgot_is_dimmed_above_a_line() -> None:
