@@ -58,7 +58,7 @@ class Chat:
         """Answers `Generate`."""
         rendered = self._template.render(request.turns, request.continue_last, request.thinking)
         self._check_length(rendered, request)
-        self._undecided = {n: left for n, left in self._undecided.items() if left[0] != request.conversation}
+        self._forget_candidates(request.conversation)
         candidates = Generation(
             loaded=self._loaded,
             cache=self._cache(request, reply),
@@ -101,6 +101,7 @@ class Chat:
 
     def leave(self, request: Leave, reply: Reply) -> None:
         """Carries out `Leave`: writes the conversation's cache to its file, if saving is on."""
+        self._forget_candidates(request.conversation)
         if not request.cache_file or not self._budgets.disk or request.conversation not in self._pool:
             return
         cache = self._pool.get(request.conversation)
@@ -137,6 +138,10 @@ class Chat:
             if reason:
                 reply.send(Note(request.request, reason))
         return cache
+
+    def _forget_candidates(self, conversation: str) -> None:
+        """Frees what the candidates left that nobody can choose any more."""
+        self._undecided = {n: left for n, left in self._undecided.items() if left[0] != conversation}
 
     def _sampling(self, asked: Sampling) -> Sampling:
         """The options asked for over the model's defaults, with the stop strings of model and template added."""

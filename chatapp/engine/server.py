@@ -6,6 +6,7 @@ goes wrong inside one becomes a `Failed` with a sentence while the loop goes on.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 from importlib import metadata
@@ -86,6 +87,7 @@ class Server:
         match request:
             case Load():
                 self._chat = None  # first, so that two models are never in memory together
+                gc.collect()
                 mx.clear_cache()
                 self._chat = Chat.load(request, reply)
             case Fetch():
