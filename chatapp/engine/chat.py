@@ -144,10 +144,14 @@ class Chat:
         self._undecided = {n: left for n, left in self._undecided.items() if left[0] != conversation}
 
     def _sampling(self, asked: Sampling) -> Sampling:
-        """The options asked for over the model's defaults, with the stop strings of model and template added."""
-        sampling = asked.over(self._loaded.spec.sampling)
-        stops = (*(sampling.stop or ()), *self._loaded.spec.stop, *self._template.stops)
-        return msgspec.structs.replace(sampling, stop=tuple(dict.fromkeys(stops)))
+        """The options asked for over the model's own: defaults, thresholds and ask-yourself token, stop strings."""
+        spec = self._loaded.spec
+        sampling = asked.over(spec.sampling)
+        stops = (*(sampling.stop or ()), *spec.stop, *self._template.stops)
+        options = sampling.options
+        if sampling.sampler == "adaptive":
+            options = {**spec.adaptive, **({"ask": spec.ask} if spec.ask else {}), **options}
+        return msgspec.structs.replace(sampling, stop=tuple(dict.fromkeys(stops)), options=options)
 
     def _check_length(self, rendered: Rendered, request: Generate) -> None:
         """Refuses what cannot be answered sensibly.

@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from chatapp import paths
 from chatapp.client import Engine, EngineLost, RequestFailed
 from chatapp.protocol import (
     AnyEvent,
@@ -186,6 +187,31 @@ async def test_what_fails_leaves_the_engine_running(engine: Engine, tmp_path: Pa
         await engine.ask(Load(1006, str(tmp_path / "nothing")))
     with pytest.raises(RequestFailed, match="load one"):
         await engine.ask(Generate(1007, "c", hello))
+
+
+async def test_the_registrys_options_of_a_model_are_in_force(tiny_model: Path):
+    (paths.config_dir() / "models.toml").write_text(
+        f"""
+        [models.mine]
+        source = "path:{tiny_model}"
+        max_kv_size = 128
+        stop = ["e"]
+        ask = "two tokens at least"
+        sampling.max_tokens = 40
+        sampling.temperature = 1.5
+        """
+    )
+    engine = await Engine.start()
+    loaded = await engine.ask(Load(engine.next_request(), "mine"))
+    assert (loaded.max_kv_size, loaded.sampling.temperature, loaded.sampling.stop) == (128, 1.5, ("e",))
+    ended = one(await generate(engine, Turn("user", "Hello"), sampling=Sampling(seed=3)), Ended)
+    assert "e" not in ended.text
+    assert ended.tokens <= 40
+    with pytest.raises(RequestFailed, match="ask must be a single token"):
+        await generate(engine, Turn("user", "Hello"), sampling=Sampling(sampler="adaptive"))
+    given = Sampling(sampler="adaptive", options={"ask": 5}, max_tokens=3)
+    assert one(await generate(engine, Turn("user", "Hello"), sampling=given), Ended).finish in ("length", "stop")
+    await engine.close()
 
 
 async def test_a_message_larger_than_the_window_is_refused(tiny_model: Path):
