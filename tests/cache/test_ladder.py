@@ -11,7 +11,7 @@ from mlx_lm.models.cache import ArraysCache
 
 from chatapp.engine.cache import layers as kv
 from chatapp.engine.cache.ladder import Ladder, common
-from chatapp.engine.cache.layers import Saved
+from chatapp.engine.cache.saved import Saved
 
 STATE = 1000
 

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from chatapp.engine.cache import layers as kv
-from chatapp.engine.cache.rotating import QuantizedRotatingLayer, RotatingLayer
+from chatapp.engine.cache import saved
+from chatapp.engine.cache.quantized import QuantizedRotatingLayer
+from chatapp.engine.cache.rotating import RotatingLayer
 from chatapp.errors import ChatappError
 from tests import tiny
 from tests.cache.oracle import assert_same, cold_logprobs, logprobs
@@ -67,12 +69,12 @@ def test_what_was_saved_is_restored_any_number_of_times(family: str) -> None:
     ids = ids_of(60)
     layers = kv.make(model, CAPACITY, KEEP)
     run(model, layers, ids[:33])
-    saved = kv.save(layers, 33)
+    kept = saved.save(layers, 33)
     first = run(model, layers, ids[33:50])
     for token in (1, 2, 3):
         run(model, layers, [token])
     for _ in range(2):
-        again = kv.restore(saved)
+        again = saved.restore(kept)
         assert_same(run(model, again, ids[33:50]), first, 1e-6)
         run(model, again, [5])
 
@@ -88,10 +90,10 @@ def test_rollback_leaves_the_tokens_that_were_kept(family: str, before: int, sin
     block = ids_of(6, seed=1)
     layers = kv.make(model, CAPACITY, KEEP)
     run(model, layers, ids)
-    place = kv.mark(layers, before, len(block))
+    place = saved.mark(layers, before, len(block))
     for part in [[token] for token in block] if singly else [block]:
         run(model, layers, part)
-    kept = kv.rollback(layers, place, len(block), keep)
+    kept = saved.rollback(layers, place, len(block), keep)
     assert kept in (0, keep)
     if kept < keep:
         run(model, layers, block[kept:keep])
@@ -106,9 +108,9 @@ def test_a_block_can_be_cut_short_without_reading_again(family: str) -> None:
     layers = kv.make(model, CAPACITY, KEEP)
     for token in ids_of(45):
         run(model, layers, [token])
-    place = kv.mark(layers, 45, 6)
+    place = saved.mark(layers, 45, 6)
     run(model, layers, ids_of(6, seed=1))
-    assert kv.rollback(layers, place, 6, keep=2) == 2
+    assert saved.rollback(layers, place, 6, keep=2) == 2
     assert kv.offset(layers) == 47
 
 

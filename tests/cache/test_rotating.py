@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chatapp.engine.cache.rotating import QuantizedRotatingLayer, RotatingLayer
+from chatapp.engine.cache.quantized import QuantizedRotatingLayer
+from chatapp.engine.cache.rotating import RotatingLayer
 from chatapp.errors import ChatappError
 from tests.cache.oracle import visible
 

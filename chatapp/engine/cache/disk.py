@@ -22,6 +22,7 @@ from mlx_lm.models import cache as stock
 
 from chatapp.engine.cache import layers as kv
 from chatapp.engine.cache.ladder import Checkpoint, Kind
+from chatapp.engine.cache.saved import Saved
 from chatapp.engine.cache.session import SessionCache
 
 #: How the files are named; MLX goes by the last part.
@@ -169,7 +170,7 @@ def _fill(cache: SessionCache, contents: _Contents, saved: Sequence[Any]) -> Non
     for rung in contents.rungs:
         part = kv.from_stock([template[index] for index in rung.present], list(islice(rest, len(rung.present))))
         found = dict(zip(rung.present, part, strict=True))
-        state = kv.Saved.of([found.get(index) for index in range(count)], rung.length)
+        state = Saved.of([found.get(index) for index in range(count)], rung.length)
         cache.ladder.add(rung.kind, contents.tokens[: rung.length], state)
     cache.loaded(live, contents.tokens, contents.system_end)
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from chatapp.engine.cache import layers as kv
-from chatapp.engine.cache.layers import Layer, Saved
+from chatapp.engine.cache import saved as aside
+from chatapp.engine.cache.layers import Layer
+from chatapp.engine.cache.saved import Saved
 
 #: Where a checkpoint was taken: the end of the system message, the start of a reply (but for the prompt's last token),
 #: its end, on the way through a long text, or where the conversation was left for another branch.
@@ -129,7 +131,7 @@ class Ladder:
     def restored(self, rung: Rung) -> list[Layer]:
         """Live layers at ``rung.reach`` tokens."""
         self._touch(rung.checkpoint)
-        layers = kv.restore(rung.checkpoint.saved, rung.longer)
+        layers = aside.restore(rung.checkpoint.saved, rung.longer)
         if not kv.trim(layers, rung.checkpoint.length - rung.reach):
             raise ValueError("the checkpoint cannot be trimmed that far")
         return layers

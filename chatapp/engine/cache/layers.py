@@ -7,7 +7,6 @@ the tests in ``tests/cache/test_assumptions.py``.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -15,7 +14,8 @@ import mlx.nn as nn
 from mlx_lm.models import cache as stock
 
 from chatapp.engine.cache.past import Segment
-from chatapp.engine.cache.rotating import BLOCK, QuantizedRotatingLayer, RotatingLayer, nbytes
+from chatapp.engine.cache.quantized import QuantizedRotatingLayer
+from chatapp.engine.cache.rotating import BLOCK, RotatingLayer, nbytes
 from chatapp.errors import ChatappError
 
 #: One layer's cache: ours, or the model's own kind.
@@ -110,7 +110,7 @@ def arrays(layers: Sequence[Layer]) -> list[mx.array]:
         return value
 
     for layer in layers:
-        _copy(layer, collect)
+        copied(layer, collect)
     return found
 
 
@@ -122,7 +122,7 @@ def past_bytes(layers: Sequence[Layer]) -> int:
 
 def can_trim(layers: Sequence[Layer], n: int) -> bool:
     """Whether the last ``n`` tokens can be forgotten such that the next answer is exact."""
-    return all(_can_trim(layer, n) for layer in flat(layers))
+    return all(layer_can_trim(layer, n) for layer in flat(layers))
 
 
 def nearest(layers: Sequence[Layer], length: int, limit: int) -> int:
@@ -174,7 +174,7 @@ def complete(layers: Sequence[Layer]) -> bool:
 
 def prefix_of_longer(layers: Sequence[Layer]) -> bool:
     """Whether these layers can be had, by trimming, from what they become when they read on."""
-    return all(_recoverable(layer) for layer in layers)
+    return all(recoverable(layer) for layer in layers)
 
 
 def can_keep(layers: Sequence[Layer], keep: int) -> bool:
@@ -217,113 +217,6 @@ def positions(layer: Layer) -> list[int] | None:
     return None
 
 
-# --- saved aside ---------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Saved:
-    """Layers as they were at one moment. The arrays are shared with the live layers until those are written to.
-
-    Attributes:
-        layers: The layers; None in place of one that is to be taken from a longer cache over the same tokens.
-        length: Tokens read then.
-        nbytes: Bytes of what is saved, counted in full although some may still be shared.
-    """
-
-    layers: tuple[Layer | None, ...]
-    length: int
-    nbytes: int
-
-    @property
-    def whole(self) -> bool:
-        """Whether it can be restored by itself."""
-        return None not in self.layers
-
-    def completed_by(self, longer: Sequence[Layer | None]) -> bool:
-        """Whether the layers that were left out can be had from a longer cache over the same tokens."""
-        pairs = zip(self.layers, longer, strict=True)
-        missing = [source for layer, source in pairs if layer is None]
-        return None not in missing and all(
-            _can_trim(part, part.offset - self.length) for source in missing for part in flat([source])
-        )
-
-    @classmethod
-    def of(cls, layers: Sequence[Layer | None], length: int) -> Saved:
-        """What certain layers, of which nobody else knows, hold after ``length`` tokens."""
-        return cls(tuple(layers), length, sum(_nbytes(layer) for layer in layers if layer is not None))
-
-
-def save(layers: Sequence[Layer], length: int, thin: bool = False) -> Saved:
-    """Saves layers aside without copying an array; what they put by to go back to is left out.
-
-    Args:
-        layers: The live layers.
-        length: How many tokens they have read.
-        thin: Leave out layers that can be had from what they become when they read on.
-    """
-    return Saved.of([None if thin and _recoverable(layer) else _without_past(layer) for layer in layers], length)
-
-
-def restore(saved: Saved, longer: Sequence[Layer | None] | None = None) -> list[Layer]:
-    """Live layers in the state that was saved, leaving ``saved`` as it is.
-
-    Args:
-        saved: What `save` returned.
-        longer: Where a thinned save takes its missing layers from (`Saved.completed_by`). It is left as it is.
-    """
-    layers: list[Layer] = []
-    for at, layer in enumerate(saved.layers):
-        made = _copy(layer if layer is not None else (longer or ())[at], _alias)
-        if layer is None and not trim([made], (offset([made]) or 0) - saved.length):
-            raise ValueError("the longer cache does not go back that far")
-        layers.append(made)
-    return layers
-
-
-@dataclass(frozen=True)
-class Mark:
-    """A place to go back to within a few tokens (`mark`, `rollback`)."""
-
-    saved: Saved
-
-
-def mark(layers: Sequence[Layer], length: int, ahead: int) -> Mark:
-    """Marks a place that `rollback` can return to after at most ``ahead`` more tokens.
-
-    Costs nothing for layers that can be trimmed back; a single token written to the model's own sliding window, or
-    over a full ring that puts nothing by, copies that layer's buffer once.
-
-    Args:
-        layers: The live layers.
-        length: How many tokens they have read.
-        ahead: How many tokens may be read before `rollback`, at most 256.
-    """
-    kept = tuple(None if _room(layer) >= ahead else _copy(layer, _alias) for layer in layers)
-    return Mark(Saved(kept, length, 0))
-
-
-def rollback(layers: list[Layer], place: Mark, read: int, keep: int = 0) -> int:
-    """Goes back to a mark, or to ``keep`` tokens behind it where every layer can.
-
-    Args:
-        layers: The live layers; changed in place.
-        place: From `mark`.
-        read: How many tokens were read since.
-        keep: How many of them should stay.
-
-    Returns:
-        How many of them did stay: ``keep`` or 0; in the latter case the caller has the model read them again.
-    """
-    if trim(layers, read - keep):
-        return keep
-    for at, layer in enumerate(place.saved.layers):
-        if layer is not None:
-            layers[at] = _copy(layer, _alias)
-        elif not trim([layers[at]], read):
-            raise ValueError("more tokens were read than the mark had room for")
-    return 0
-
-
 # --- several sequences ---------------------------------------------------------------------------------------------
 
 
@@ -332,7 +225,7 @@ def expand(layers: Sequence[Layer], n: int) -> list[Layer]:
 
     It puts nothing by to go back to: that is made good when one sequence is taken over (`inherit`).
     """
-    batch = [_copy(layer, lambda array: mx.repeat(array, n, axis=0) if array.ndim else array) for layer in layers]
+    batch = [copied(layer, lambda array: mx.repeat(array, n, axis=0) if array.ndim else array) for layer in layers]
     for layer in flat(batch):
         if isinstance(layer, RotatingLayer):
             layer.past, layer.spare = (), None
@@ -347,7 +240,7 @@ def select(layers: Sequence[Layer], rows: int | Sequence[int]) -> list[Layer]:
         rows: Which; one number gives a batch of one.
     """
     index = mx.array([rows] if isinstance(rows, int) else list(rows))
-    return [_copy(layer, lambda array: array[index] if array.ndim else array) for layer in layers]
+    return [copied(layer, lambda array: array[index] if array.ndim else array) for layer in layers]
 
 
 # --- as mlx-lm saves them ------------------------------------------------------------------------------------------
@@ -369,7 +262,7 @@ def to_stock(layers: Sequence[Layer]) -> list[Layer]:
             return stock.CacheList(*(converted(part) for part in layer.caches))
         if not isinstance(layer, RotatingLayer):
             return layer
-        twin = _copy(layer, _alias)
+        twin = copied(layer, alias)
         keys, values = twin.straight(extra=(twin.max_size - twin.keep) // 2)
         if isinstance(twin, QuantizedRotatingLayer):
             state = (keys, values, twin.offset, twin.group_size, twin.bits)
@@ -403,7 +296,7 @@ def from_stock(template: Sequence[Layer], loaded: Sequence[Layer]) -> list[Layer
         wanted: type[Any] = stock.QuantizedKVCache if quantized else stock.RotatingKVCache
         if type(layer) is not wanted:
             raise ValueError(f"a {type(layer).__name__} in place of a {wanted.__name__}")
-        made = _copy(like, _alias)
+        made = copied(like, alias)
         if quantized:
             made.group_size = layer.group_size
         made.fill(layer.keys, layer.values, layer.offset)
@@ -412,15 +305,15 @@ def from_stock(template: Sequence[Layer], loaded: Sequence[Layer]) -> list[Layer
     return [converted(like, layer) for like, layer in zip(template, loaded, strict=True)]
 
 
-# --- inside --------------------------------------------------------------------------------------------------------
+# --- one layer --------------------------------------------------------------------------------------------------------
 
 
-def _alias(array: mx.array) -> mx.array:
+def alias(array: mx.array) -> mx.array:
     """Another object for the same array: a slice assignment changes an array under every holder of its object."""
     return array[...]
 
 
-def _copy(layer: Layer, each: Any) -> Layer:
+def copied(layer: Layer, each: Any) -> Layer:
     """A cache of the same class and state, with every array passed through ``each``."""
     twin = object.__new__(type(layer))
     twin.__dict__.update({name: _map(value, each) for name, value in vars(layer).items()})
@@ -438,28 +331,28 @@ def _map(value: Any, each: Any) -> Any:
         return {key: _map(item, each) for key, item in value.items()}
     if isinstance(value, (int, float, str, bool, type(None))):
         return value
-    return _copy(value, each)
+    return copied(value, each)
 
 
-def _nbytes(layer: Layer) -> int:
+def layer_bytes(layer: Layer) -> int:
     return sum(nbytes(list(vars(part).values())) for part in flat([layer]))
 
 
-def _without_past(layer: Layer) -> Layer:
-    twin = _copy(layer, _alias)
+def without_past(layer: Layer) -> Layer:
+    twin = copied(layer, alias)
     for part in flat([twin]):
         if isinstance(part, RotatingLayer):
             part.past = ()
     return twin
 
 
-def _recoverable(layer: Layer) -> bool:
+def recoverable(layer: Layer) -> bool:
     """Whether a layer drops nothing, or puts by what it drops."""
     parts = list(flat([layer]))
     return all(isinstance(part, RotatingLayer) and (part.dropped == 0 or part.spare is not None) for part in parts)
 
 
-def _can_trim(layer: Layer, n: int) -> bool:
+def layer_can_trim(layer: Layer, n: int) -> bool:
     """Whether one cache can forget ``n`` tokens such that what remains is what it was."""
     if n <= 0:
         return n == 0
@@ -470,7 +363,7 @@ def _can_trim(layer: Layer, n: int) -> bool:
     return bool(layer.is_trimmable()) and n <= getattr(layer, "offset", 0)
 
 
-def _room(layer: Layer) -> int:
+def room_to_read(layer: Layer) -> int:
     """How many tokens can be read and then be trimmed again."""
     rooms: list[int] = []
     for part in flat([layer]):

@@ -10,8 +10,10 @@ import mlx.nn as nn
 import psutil
 
 from chatapp.engine.cache import layers as kv
+from chatapp.engine.cache import saved as aside
 from chatapp.engine.cache.ladder import Kind, Ladder, Rung, common
-from chatapp.engine.cache.layers import Layer, Mark
+from chatapp.engine.cache.layers import Layer
+from chatapp.engine.cache.saved import Mark
 from chatapp.errors import UsageError
 from chatapp.protocol import Method
 
@@ -203,7 +205,7 @@ class SessionCache:
 
     def mark(self, ahead: int) -> tuple[Mark, int]:
         """Marks this place, to which `rollback` can return after at most ``ahead`` (up to 256) more tokens."""
-        return kv.mark(self.layers, len(self._tokens), ahead), len(self._tokens)
+        return aside.mark(self.layers, len(self._tokens), ahead), len(self._tokens)
 
     def rollback(self, place: tuple[Mark, int], keep: int = 0) -> int:
         """Goes back to ``keep`` tokens behind a mark.
@@ -212,7 +214,7 @@ class SessionCache:
             ``keep``; or 0 where that is impossible: the cache is then at the mark, and the caller reads them again.
         """
         mark, length = place
-        kept = kv.rollback(self.layers, mark, len(self._tokens) - length, keep)
+        kept = aside.rollback(self.layers, mark, len(self._tokens) - length, keep)
         del self._tokens[length + kept :]
         return kept
 
@@ -268,7 +270,7 @@ class SessionCache:
             self.checkpoint("way")
 
     def _save(self, kind: Kind) -> None:
-        self.ladder.add(kind, self._tokens, kv.save(self.layers, len(self._tokens), thin=True))
+        self.ladder.add(kind, self._tokens, aside.save(self.layers, len(self._tokens), thin=True))
 
     def _restore(self, rung: Rung, ids: Sequence[int]) -> None:
         restored = self.ladder.restored(rung)
@@ -280,7 +282,7 @@ class SessionCache:
         """Saves the branch that a prompt leaves, so that coming back to it reads nothing again."""
         if len(self._tokens) - common(self._tokens, ids) < _LEFT or not self._sound():
             return
-        saved = kv.save(self.layers, len(self._tokens))
+        saved = aside.save(self.layers, len(self._tokens))
         if saved.nbytes <= self.ladder.budget:
             self.ladder.add("left", self._tokens, saved)
 

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import mlx.core as mx
 
 from chatapp.engine.cache.ladder import common
-from chatapp.engine.cache.layers import Mark
+from chatapp.engine.cache.saved import Mark
 from chatapp.engine.cache.session import CacheLimits, SessionCache
 from chatapp.engine.decode import step as steps
 from chatapp.engine.decode.generator import DecodeCache, TokenGenerator
