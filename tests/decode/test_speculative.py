@@ -197,11 +197,11 @@ def test_hopeless_guesses_become_rare_and_good_ones_long() -> None:
 
 
 def test_no_guess_crosses_the_beginning_of_rotation() -> None:
-    """The cache's checkpoint just before it rotates is what earlier edits go back to."""
+    """Earlier edits go back to what the cache held before it rotated."""
     model = tiny.make("llama")
     expected, _ = _plain(model, WARM, 32)
     _, generator = _speculative(model, WARM, 32, Prophet([t.id for t in expected], set()))
     cache = generator.cache
     assert isinstance(cache, SessionCache)
     plan = cache.forecast([*PROMPT[:15], 1, 2])
-    assert (plan.method, plan.reused) == ("checkpoint", 15)
+    assert (plan.method, plan.reused) == ("trim", 15)
