@@ -35,6 +35,11 @@ def conversations_dir() -> Path:
     return private_dir(data_dir() / "conversations")
 
 
+def prompt_cache(conversation: str) -> Path:
+    """Where a conversation's saved KV cache lies, by the conversation's id (the engine writes and reads it)."""
+    return private_dir(cache_dir() / "prompts") / f"{conversation}.cache.safetensors"
+
+
 def shipped(name: str) -> Path:
     """A file or folder that ships with chatapp: ``models.toml`` or ``themes``.
 

@@ -9,13 +9,14 @@ from dataclasses import dataclass
 
 import msgspec
 
+from chatapp import paths
 from chatapp.commands import arguments as common
 from chatapp.commands.heat import Painter
 from chatapp.commands.running import Running, run_until_done, running
 from chatapp.commands.saved import Place, Recorder, Saved
 from chatapp.commands.writers import JsonWriter, TextWriter, Writer
 from chatapp.errors import ChatappError, UsageError
-from chatapp.protocol import Ended, Generate, Note, Sampling, Started, Tokens, Turn
+from chatapp.protocol import Ended, Generate, Leave, Note, Sampling, Started, Tokens, Turn
 from chatapp.settings import Settings, load_settings
 from chatapp.text import visible
 from chatapp.tokens import Token
@@ -98,12 +99,14 @@ class _Question:
     Attributes:
         turns: The prompt.
         sampling: Options over those of the settings, or of the saved reply that is gone on with.
-        message: Id of the user's message, where it was saved.
+        conversation: Id of the conversation that it continues, if it does.
+        message: Id of the user's message there.
         picked: The token that was chosen in place of a saved one; the last of the prompt.
     """
 
     turns: tuple[Turn, ...]
     sampling: Sampling
+    conversation: str = ""
     message: str = ""
     picked: Token | None = None
 
@@ -113,7 +116,11 @@ async def _ask(arguments: argparse.Namespace, settings: Settings, prompt: str, s
     model = (saved.model_at(place) if place else saved.model) if saved else ""
     async with running(lambda number: common.load_request(arguments, settings, number, model)) as run:
         question = _question(arguments, settings, prompt, saved, run.loaded.model)
-        ended = await _answer(_generate(arguments, settings, question), _writer(arguments), question, run, saved)
+        request = _generate(arguments, settings, question)
+        ended = await _answer(request, _writer(arguments), question, run, saved)
+        if request.cache_file and ended.finish != "error":
+            # What was read need not be read again by the next call.
+            await run.engine.ask(Leave(run.engine.next_request(), request.conversation, request.cache_file))
     if ended.finish == "error":
         raise ChatappError(ended.message)
     if ended.pending is not None and not arguments.json:
@@ -136,7 +143,7 @@ def _question(
         if arguments.system is not None:
             saved.set_system(arguments.system)
         message = saved.ask(prompt)
-        return _Question(saved.turns(model), sampling, message)
+        return _Question(saved.turns(model), sampling, saved.id, message)
     system = settings.system if arguments.system is None else arguments.system
     turns = (Turn("system", system),) if system else ()
     return _Question((*turns, Turn("user", prompt)), sampling)
@@ -145,7 +152,7 @@ def _question(
 def _generate(arguments: argparse.Namespace, settings: Settings, question: _Question) -> Generate:
     return Generate(
         0,
-        conversation="ask",
+        conversation=question.conversation or "ask",
         turns=question.turns,
         sampling=question.sampling,
         continue_last=arguments.from_token is not None,
@@ -153,6 +160,9 @@ def _generate(arguments: argparse.Namespace, settings: Settings, question: _Ques
         alternatives=settings.alternatives if arguments.alternatives is None else arguments.alternatives,
         attention=arguments.attention or settings.attention,
         pause_above=arguments.pause_above,
+        cache_file=str(paths.prompt_cache(question.conversation))
+        if question.conversation and settings.cache.disk
+        else None,
         thinking=settings.thinking if arguments.thinking is None else arguments.thinking,
     )
 

@@ -69,6 +69,11 @@ class Saved:
         replies = [message.model for message in self._session.conversation.path() if message.model]
         return replies[-1] if replies else self._session.conversation.model
 
+    @property
+    def id(self) -> str:
+        """The conversation's id."""
+        return self._session.id
+
     def set_system(self, text: str) -> None:
         """Changes the system message, if it is another one."""
         if text != self._session.conversation.system:

@@ -138,6 +138,17 @@ def test_a_conversation_is_continued_and_saved(tiny_model: Path, program: Progra
     assert len(session.tokens(reply.id)) == 5
 
 
+def test_the_next_call_reads_only_what_is_new(tiny_model: Path, program: Program):
+    name = conversation(tiny_model)
+    options = ("ask", "-C", name, "--json", "--seed", 2, "--max-tokens", 5)
+    first = lines(program(*options, "One?").stdout)[0]
+    second = lines(program(*options, "Two?").stdout)[0]
+    assert (first["method"], second["method"]) == ("cold", "disk")
+    assert second["reused"] >= first["prompt_tokens"]
+    (paths.config_dir() / "config.toml").write_text("[cache]\ndisk = false\n")
+    assert lines(program(*options, "Three?").stdout)[0]["method"] == "cold"
+
+
 def test_a_question_that_cannot_be_answered_is_taken_back(tiny_model: Path, program: Program):
     name = conversation(tiny_model)
     done = program("ask", "-C", name, "--max-kv-size", 64, "one two three " * 100)
