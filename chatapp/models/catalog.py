@@ -55,7 +55,7 @@ def look(spec: ModelSpec, *, known: bool = True) -> Entry:
     if place.kind == "hf":
         return _look_hub(spec, place, known)
     gguf = Path(place.location) if place.kind == "gguf" else pypi.gguf_path(spec)
-    made = conversions_of(sha256=spec.sha256, source=str(gguf))
+    made = conversions_of(spec.sha256, source=str(gguf))
     parts = list(made)
     if place.kind == "pypi" and gguf.parent.exists():
         parts.append(gguf.parent)

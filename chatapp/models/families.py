@@ -44,7 +44,7 @@ def is_known(model_type: str) -> bool:
     folder = _package()
     name = _aliases().get(model_type, model_type)
     path = folder / "models" / f"{name}.py"
-    if not re.fullmatch(r"\w+", name) or not path.is_file():
+    if not re.fullmatch(r"[\w-]+", name) or not path.is_file():
         return False
     source = path.read_text("utf-8")
     return all(re.search(rf"\b{word}\b", source) for word in ("Model", "ModelArgs"))

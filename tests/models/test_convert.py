@@ -8,6 +8,7 @@ from pathlib import Path
 
 import gguf2mlx.gguf2mlx
 import mlx.core as mx
+import msgspec
 import numpy as np
 import pytest
 from mlx_lm.utils import load as mlx_load
@@ -17,6 +18,7 @@ from chatapp.engine.fetching import fetch
 from chatapp.errors import ChatappError, Interrupted
 from chatapp.models.conversions import read_conversion
 from chatapp.models.progress import silent
+from chatapp.models.registry import ModelSpec
 from chatapp.models.store import sha256
 from tests.models.gguf_files import Shape, logits, read_tensors, write_gguf
 
@@ -83,6 +85,38 @@ def test_a_content_is_converted_once(tmp_path):
     assert convert_gguf(copy, sha256(copy, silent), pytest.fail) == first
     other = write_gguf(tmp_path / "other.gguf", Shape(), seed=1)
     assert convert(other) != first
+
+
+def test_a_file_is_hashed_again_only_when_it_changed(tmp_path):
+    path = write_gguf(tmp_path / "tiny.gguf", Shape())
+    stages = []
+
+    def report(step):
+        stages.append(step.stage)
+
+    first = fetch(f"gguf:{path}", report)
+    assert set(stages) == {"verify", "convert"}
+    stages.clear()
+    assert fetch(f"gguf:{path}", report) == first
+    assert stages == []
+    write_gguf(path, Shape(), seed=1)
+    assert fetch(f"gguf:{path}", report).version != first.version
+
+
+def test_a_pinned_gguf_of_ones_own_must_be_that_content(tmp_path):
+    path = write_gguf(tmp_path / "tiny.gguf", Shape())
+    spec = ModelSpec(name="x", title="x", source=f"gguf:{path}", sha256="0" * 64)
+    with pytest.raises(ChatappError, match=r"is not the file that models\.toml pins"):
+        fetch(spec)
+    assert fetch(msgspec.structs.replace(spec, sha256=sha256(path, silent))).version == sha256(path, silent)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_cannot_be_written_is_said(tmp_path, private_folders):
+    path = write_gguf(tmp_path / "tiny.gguf", Shape())
+    (private_folders / "cache").mkdir(mode=0o500)
+    with pytest.raises(ChatappError, match="could not be stored"):
+        fetch(f"gguf:{path}")
 
 
 def test_stopped_in_the_middle_nothing_is_left(tmp_path, private_folders):
