@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from chatapp import paths
 from chatapp.client import EngineLost
 from chatapp.conversation.events import Message
 from chatapp.conversation.session import ConversationSession
@@ -228,15 +229,32 @@ class Chat:
         turns = (*before, Turn(_role(message), content))
         if keep_following:
             turns += self._turns(loaded, self.session.conversation.head)[len(turns) :]
-        request = Forecast(client.next_request(), self.id, turns, continue_last=turns[-1].role == "assistant")
+        request = Forecast(
+            client.next_request(),
+            self.id,
+            turns,
+            continue_last=turns[-1].role == "assistant",
+            cache_file=self.cache_file,
+        )
         answer = await self._ask_quietly(request)
         return answer if isinstance(answer, Forecasted) else None
 
-    def leave(self, cache_file: str | None = None) -> None:
-        """Tells the engine that the conversation is not shown any more."""
+    @property
+    def cache_file(self) -> str | None:
+        """Where the engine keeps this conversation's prompt cache over restarts; None if the person wants none."""
+        if not self._settings.cache.disk:
+            return None
+        return str(paths.private_dir(paths.cache_dir() / "prompts") / f"{self.id}.safetensors")
+
+    async def leave(self) -> None:
+        """Tells the engine that the conversation is not shown any more; it saves what it has read of it."""
         client = self._link.client
-        if client is not None:
-            self._background(self._ask_quietly(Leave(client.next_request(), self.id, cache_file)))
+        if client is not None and self.started is not None:
+            await self._ask_quietly(Leave(client.next_request(), self.id, self.cache_file))
+
+    def leave_soon(self) -> None:
+        """As `leave`, without waiting."""
+        self._background(self.leave())
 
     def _answer(self, job: Job) -> None:
         """Starts a reply."""
@@ -271,6 +289,7 @@ class Chat:
             alternatives=self._settings.alternatives,
             attention=self.option("attention", self._settings.attention),
             pause_above=self.option("pause_above", None),
+            cache_file=self.cache_file,
             thinking=self.option("thinking", self._settings.thinking),
         )
 
@@ -328,7 +347,12 @@ class Chat:
 def picked(instead_of: Token, alternative: Alternative) -> Token:
     """The record of an alternative taken at a token's place: the same distribution, another choice."""
     return msgspec.structs.replace(
-        instead_of, id=alternative.id, text=alternative.text, surprisal=-alternative.logprob, state="picked"
+        instead_of,
+        id=alternative.id,
+        # The head of a code point that is not complete yet: its text comes with the next token.
+        text=alternative.text.rstrip("\ufffd"),
+        surprisal=-alternative.logprob,
+        state="picked",
     )
 
 

@@ -47,7 +47,7 @@ class Views:
                 _role(message.role),
                 message.content,
                 tokens=tuple(self._chat.session.tokens(message.id)) if message.role == "assistant" else (),
-                model=message.model,
+                model=short_model(message.model),
                 finish=cast(Finish, message.finish) if message.finish else None,
                 note="edited" if message.edits else "",
             )
@@ -58,10 +58,17 @@ class Views:
 
 def _growing(reply: Reply) -> MessageView:
     writer = reply.written[0].writer
+    model = short_model(reply.model)
     several = f"1 of {reply.job.candidates} at once" if reply.job.candidates > 1 else ""
     return MessageView(
-        writer.id, "assistant", writer.text, tuple(writer.tokens), model=reply.model, streaming=True, note=several
+        writer.id, "assistant", writer.text, tuple(writer.tokens), model=model, streaming=True, note=several
     )
+
+
+def short_model(name: str, width: int = 28) -> str:
+    """A model's name where there is little room: of a folder its last part, cut to a width in characters."""
+    last = name.rstrip("/").rpartition("/")[2] if name.startswith(("/", "~", ".", "path:", "gguf:")) else name
+    return last if len(last) <= width else f"{last[: width - 1]}…"
 
 
 def _role(role: str) -> Role:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from chatapp.conversation.session import ConversationSession
 from chatapp.conversation.store import Store
 from chatapp.settings import Settings
@@ -9,6 +11,9 @@ from chatapp.ui.changes import PromptBack, Said
 from chatapp.ui.chat import Chat
 from chatapp.ui.downloads import Downloads
 from chatapp.ui.link import EngineLink
+
+#: Longest wait for the engine to save its caches at the end, in seconds.
+_SAVING_SECONDS = 5.0
 
 
 class Workspace:
@@ -60,7 +65,7 @@ class Workspace:
         return chat
 
     def _close(self, chat: Chat) -> None:
-        chat.leave()
+        chat.leave_soon()
         chat.session.close()
         del self._open[chat.id]
 
@@ -95,7 +100,14 @@ class Workspace:
         for chat in self._open.values():
             if chat.stop():
                 await chat.settled()
+        await self._leave_all()
         for chat in self._open.values():
             chat.session.close()
         await self.downloads.close()
         await self.link.close()
+
+    async def _leave_all(self) -> None:
+        """Lets the engine save its caches, for as long as a person would wait at the end."""
+        leaving = [asyncio.create_task(chat.leave()) for chat in self._open.values()]
+        if leaving:
+            await asyncio.wait(leaving, timeout=_SAVING_SECONDS)

@@ -72,27 +72,21 @@ class Prompt(Vertical):
         self.arguments: Arguments = {}
         self.folder = Path.cwd()
         self._keymap = keymap
-        self._placeholder = placeholder
+        self.area = PromptArea("prompt-area", placeholder)
+        self._list = OptionList(id="completions", markup=False, compact=True)
+        self._attached = Static(id="attachments", markup=False)
         self._suggestions: list[Suggestion] = []
         self._dismissed: str | None = None
 
     def compose(self) -> ComposeResult:
-        yield OptionList(id="completions", markup=False, compact=True)
-        yield PromptArea("prompt-area", self._placeholder)
-        yield Static(id="attachments", markup=False)
-
-    @property
-    def area(self) -> PromptArea:
-        return self.query_one(PromptArea)
-
-    @property
-    def _list(self) -> OptionList:
-        return self.query_one("#completions", OptionList)
+        yield self._list
+        yield self.area
+        yield self._attached
 
     def on_mount(self) -> None:
         self._list.can_focus = False
         self._list.display = False
-        self.query_one("#attachments").display = False
+        self._attached.display = False
 
     def on_text_area_changed(self, event: TextArea.Changed) -> None:
         event.stop()
@@ -101,13 +95,12 @@ class Prompt(Vertical):
         self._complete()
 
     def _show_attachments(self) -> None:
-        line = self.query_one("#attachments", Static)
         text = self.area.text
         files = mentioned(text, self.folder) if "@" in text else []
-        line.display = bool(files)
+        self._attached.display = bool(files)
         if files:
             names = "  ".join(f"{visible(file.name)} {file.size / 1000:.1f} KB" for file in files)
-            line.update(f"attached: {names}")
+            self._attached.update(f"attached: {names}")
 
     def _complete(self) -> None:
         area = self.area

@@ -64,6 +64,17 @@ class ChatScreen(Screen[None]):
         self.history = History()
         self._drafts = Drafts()
         self.views = Views(workspace.chat)
+        self.pane = TranscriptPane()
+        self.transcript = self.pane.transcript
+        self.edit_box = EditBox()
+        self.prompt = Prompt(keymap, "Write a message  (/ for commands)")
+        self._title = Static(id="title", markup=False)
+        self._banner = Banner()
+        self._welcome = Welcome(keymap)
+        self._legend = Legend(id="legend")
+        self._window = ContextBar(id="window")
+        self._status = StatusLine()
+        self._hints = Hints(keymap)
         self._draft_kept = True
         self._ticks = 0
         self._from_prompt = False
@@ -71,30 +82,18 @@ class ChatScreen(Screen[None]):
     # -- what is on it
 
     def compose(self) -> ComposeResult:
-        yield Static(id="title", markup=False)
+        yield self._title
         with Horizontal(id="middle"), Vertical(id="main"):
-            yield Banner()
-            yield Welcome(self.keymap)
-            yield TranscriptPane()
+            yield self._banner
+            yield self._welcome
+            yield self.pane
         with Horizontal(id="gauges"):
-            yield Legend(id="legend")
-            yield ContextBar(id="window")
-        yield EditBox()
-        yield Prompt(self.keymap, "Write a message  (/ for commands)")
-        yield StatusLine()
-        yield Hints(self.keymap)
-
-    @property
-    def transcript(self) -> Transcript:
-        return self.query_one(Transcript)
-
-    @property
-    def prompt(self) -> Prompt:
-        return self.query_one(Prompt)
-
-    @property
-    def edit_box(self) -> EditBox:
-        return self.query_one(EditBox)
+            yield self._legend
+            yield self._window
+        yield self.edit_box
+        yield self.prompt
+        yield self._status
+        yield self._hints
 
     @property
     def scope(self) -> Scope:
@@ -203,10 +202,10 @@ class ChatScreen(Screen[None]):
         workspace = self.workspace
         chat, link = workspace.chat, workspace.link
         link.check()
-        self.query_one(StatusLine).show(parts(chat, link.status, workspace, bits=self.transcript.unit == "bits"))
-        self.query_one(Welcome).follow(link.status)
-        self.query_one(Banner).show(self._lasting())
-        self.query_one(Hints).show_scope(self.scope)
+        self._status.show(parts(chat, link.status, workspace, bits=self.transcript.unit == "bits"))
+        self._welcome.follow(link.status)
+        self._banner.show(self._lasting())
+        self._hints.show_scope(self.scope)
         if self._ticks % RATE == 0:
             self._each_second()
 
@@ -253,9 +252,9 @@ class ChatScreen(Screen[None]):
         if views and place >= 0 and transcript.message_cursor is None:
             # Another version stands in the focused message's place.
             transcript.focus_message(views[min(place, len(views) - 1)].id, scroll=False)
-        self.query_one(Welcome).display = not views
-        self.query_one(TranscriptPane).display = bool(views)
-        self.query_one("#title", Static).update(visible(self.workspace.chat.session.conversation.title or "New chat"))
+        self._welcome.display = not views
+        self.pane.display = bool(views)
+        self._title.update(visible(self.workspace.chat.session.conversation.title or "New chat"))
         self._show_memory()
 
     def _show_memory(self) -> None:
@@ -265,7 +264,7 @@ class ChatScreen(Screen[None]):
         started = chat.reply.started if chat.reply is not None and chat.reply.started is not None else chat.started
         capacity, cached = loaded.max_kv_size, cached_tokens(chat)
         keep = started.keep if started is not None else 0
-        self.query_one(ContextBar).set_window(Window(capacity, min(cached, capacity), keep, max(0, cached - capacity)))
+        self._window.set_window(Window(capacity, min(cached, capacity), keep, max(0, cached - capacity)))
         if started is not None and cached > capacity:
             self.transcript.set_memory(memory(self.views.shown(), started, cached, capacity))
 
@@ -311,7 +310,7 @@ class ChatScreen(Screen[None]):
 
     @on(Transcript.ScalesChanged)
     def _rescaled(self) -> None:
-        self.query_one(Legend).follow(self.transcript)
+        self._legend.follow(self.transcript)
         self.inspect()
 
     @on(Transcript.TokenFocused)
@@ -356,7 +355,7 @@ class ChatScreen(Screen[None]):
 
     @on(EditBox.Changed)
     def _forecast(self) -> None:
-        self.run_worker(self._show_forecast(), exclusive=True, group="forecast")
+        self.run_worker(self._show_forecast, exclusive=True, group="forecast")
 
     async def _show_forecast(self) -> None:
         await asyncio.sleep(0.25)

@@ -73,7 +73,7 @@ class ModelsScreen(ModalScreen[str | None]):
 
     def on_mount(self) -> None:
         self.query_one(OptionList).can_focus = False
-        self.run_worker(self._look(), exclusive=True)
+        self.run_worker(self._look, exclusive=True)
         self.set_interval(0.25, self._follow)
 
     async def _look(self) -> None:
@@ -114,7 +114,7 @@ class ModelsScreen(ModalScreen[str | None]):
         """Shows how far the downloads are; looks again when one has ended."""
         running = set(self._downloads.running)
         if self._downloading - running:
-            self.run_worker(self._look(), exclusive=True)
+            self.run_worker(self._look, exclusive=True)
         elif running:
             self._show()
         self._downloading = running

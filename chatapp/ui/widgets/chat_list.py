@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from rich.cells import set_cell_size
@@ -85,11 +86,11 @@ class ChatList(Vertical):
 
     def reload(self) -> None:
         """Reads the conversations again."""
-        self.run_worker(self._load(self.query_one(Input).value), exclusive=True, group="chats")
+        self.run_worker(partial(self._load, self.query_one(Input).value), exclusive=True, group="chats")
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
-        self.run_worker(self._load(event.value, _PAUSE), exclusive=True, group="chats")
+        self.run_worker(partial(self._load, event.value, _PAUSE), exclusive=True, group="chats")
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
         event.stop()

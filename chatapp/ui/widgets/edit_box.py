@@ -52,15 +52,14 @@ class EditBox(Vertical):
         super().__init__(id="edit-box")
         self.display = False
         self.editing: Editing | None = None
+        self.area = EditArea("edit-area")
+        self._title = Static(id="edit-title", markup=False)
+        self._forecast = Static(id="edit-forecast", markup=False)
 
     def compose(self) -> ComposeResult:
-        yield Static(id="edit-title", markup=False)
-        yield EditArea("edit-area")
-        yield Static(id="edit-forecast", markup=False)
-
-    @property
-    def area(self) -> EditArea:
-        return self.query_one(EditArea)
+        yield self._title
+        yield self.area
+        yield self._forecast
 
     def open(self, editing: Editing, text: str) -> None:
         """Shows a text to edit."""
@@ -93,15 +92,14 @@ class EditBox(Vertical):
             words += " (Tab)"
         if editing.answered and not editing.keep:
             words += " · a new reply follows"
-        self.query_one("#edit-title", Static).update(words)
+        self._title.update(words)
 
     def show_forecast(self, forecast: Forecasted | None) -> None:
         """Says what the edit will read again."""
-        line = self.query_one("#edit-forecast", Static)
         if forecast is None:
-            line.update("")
+            self._forecast.update("")
             return
-        line.update(
+        self._forecast.update(
             Content(
                 f"this edit reads {forecast.prefilled:,} tokens again; "
                 f"{forecast.reused:,} of {forecast.prompt_tokens:,} are kept ({forecast.method})"

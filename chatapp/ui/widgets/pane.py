@@ -23,5 +23,9 @@ class TranscriptPane(Vertical):
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("transcript")]
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.transcript = KeyedTranscript(id="transcript")
+
     def compose(self) -> ComposeResult:
-        yield KeyedTranscript(id="transcript")
+        yield self.transcript

@@ -14,6 +14,7 @@ from chatapp.text import visible
 from chatapp.ui.chat import Chat
 from chatapp.ui.link import EngineStatus
 from chatapp.ui.reply import Reply
+from chatapp.ui.views import short_model
 from chatapp.ui.workspace import Workspace
 
 
@@ -63,7 +64,7 @@ def cached_tokens(chat: Chat) -> int:
 
 
 def _model(engine: EngineStatus) -> str:
-    return engine.loaded.title if engine.loaded is not None else engine.model or "no model"
+    return short_model(engine.loaded.title if engine.loaded is not None else engine.model or "no model")
 
 
 def _state(chat: Chat, engine: EngineStatus) -> Part:
