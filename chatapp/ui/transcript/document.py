@@ -291,7 +291,7 @@ class Document:
                 continue
             above = self.body_top_guess(index) + layout.top(block) < row
             characters -= layout.size(block)
-            delta = layout.settle(block)
+            delta = layout.measure(block)
             moved += delta if above else 0
             row += delta if above else 0
             self._changed(index)

@@ -24,7 +24,8 @@ class MessageLayout:
         self._blocks: list[Block] = []
         self._lines: list[list[Line] | None] = []
         self._tops = Tops()
-        self._unsettled = 0  # blocks at and after this index are laid out
+        self._unmeasured = 0  # heights of blocks at and after this index are exact
+        self._measured: set[int] = set()  # blocks of exact height whose rows were not kept
         self.grow(source)
 
     @property
@@ -49,7 +50,8 @@ class MessageLayout:
         self._tops = Tops()
         for index, block in enumerate(self._blocks):
             self._tops.set(index, self._guess(block))
-        self._unsettled = len(self._blocks)
+        self._unmeasured = len(self._blocks)
+        self._measured.clear()
 
     def grow(self, source: str) -> int:
         """Takes the source with text appended; returns the first row that may differ from before."""
@@ -67,6 +69,7 @@ class MessageLayout:
         else:
             seed = None
         row = self._tops.top(min(first, len(self._tops)))
+        self._measured.difference_update(range(first, len(self._blocks)))
         del self._lines[first:]
         self._tops.cut(first)
         self._blocks[first:] = blocks[first:]
@@ -75,16 +78,28 @@ class MessageLayout:
             self._tops.set(index, self._guess(blocks[index]))
         if seed:
             self._lay(first, seed)
-        self._unsettled = len(blocks)
+        self._unmeasured = len(blocks)
         return row
 
     def next_guess(self) -> int | None:
-        """The last block that is not laid out yet."""
-        while self._unsettled > 0:
-            if self._lines[self._unsettled - 1] is None:
-                return self._unsettled - 1
-            self._unsettled -= 1
+        """The last block whose height is still a guess."""
+        while self._unmeasured > 0:
+            last = self._unmeasured - 1
+            if self._lines[last] is None and last not in self._measured:
+                return last
+            self._unmeasured -= 1
         return None
+
+    def measure(self, block: int) -> int:
+        """Makes a block's height exact; returns by how many rows it changed.
+
+        The rows are not kept: those of a long conversation are so many objects that Python's collector would hold up
+        keys, and they are made again in no time when they come into view.
+        """
+        delta = self.settle(block)
+        self._lines[block] = None
+        self._measured.add(block)
+        return delta
 
     def size(self, block: int) -> int:
         """Source characters of a block."""
