@@ -11,6 +11,9 @@ from typing import Any
 
 from chatapp.errors import ChatappError
 
+#: Model files that end the whole process when they are imported without a package: its module and its name.
+_NEEDED = {"olmo": ("hf_olmo", "ai2-olmo")}
+
 
 def check_config(config: dict[str, Any], title: str) -> None:
     """Refuses what mlx-lm cannot run, before anything large is downloaded or loaded.
@@ -29,6 +32,13 @@ def check_config(config: dict[str, Any], title: str) -> None:
         raise ChatappError(
             f"{title} needs program code of its own ({config['model_file']}), which chatapp does not run: "
             "choose a model of a known type.",
+            "model",
+        )
+    needed = _NEEDED.get(kind)
+    if needed and importlib.util.find_spec(needed[0]) is None:
+        raise ChatappError(
+            f"{title} is of the type “{kind}”, for which mlx-lm needs the package {needed[1]}: install it beside "
+            "chatapp, or choose another model.",
             "model",
         )
     if not is_known(kind):

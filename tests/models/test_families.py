@@ -21,7 +21,12 @@ def test_the_aliases_are_mlx_lms():
 
 def test_the_known_types_are_the_modules_that_have_a_model():
     for module in pkgutil.iter_modules(mlx_lm.models.__path__):
-        loaded = importlib.import_module(f"mlx_lm.models.{module.name}")
+        try:
+            loaded = importlib.import_module(f"mlx_lm.models.{module.name}")
+        except SystemExit:  # it would end the engine
+            with pytest.raises(ChatappError, match="needs the package"):
+                families.check_config({"model_type": module.name}, "M")
+            continue
         assert families.is_known(module.name) == (hasattr(loaded, "Model") and hasattr(loaded, "ModelArgs")), (
             module.name
         )
