@@ -196,7 +196,7 @@ def test_hopeless_guesses_become_rare_and_good_ones_long() -> None:
     assert length.next() == LONGEST_DRAFT
 
 
-def test_no_guess_crosses_the_beginning_of_rotation() -> None:
+def test_guesses_across_the_beginning_of_rotation_leave_the_way_back() -> None:
     """Earlier edits go back to what the cache held before it rotated."""
     model = tiny.make("llama")
     expected, _ = _plain(model, WARM, 32)

@@ -134,27 +134,31 @@ def _rewind(model: Any, capacity: int) -> str:
 
 
 def batches(model: Any) -> str:
-    """Three candidates, rotated, are the replies of their seeds alone."""
-    seeds = (1, 2, 3)
-    together = CandidateGenerator(**_parts(model, WARM, CAPACITY), seeds=seeds, limits=Limits(max_tokens=8))
-    replies: list[list[Token]] = [[] for _ in seeds]
-    for row, token in together.generate(IDS):
-        replies[row].append(token)
-    for seed, reply in zip(seeds, replies, strict=True):
-        _same(reply, _reply(model, WARM, CAPACITY, seed, 8)[0], "a reply in a batch differs from the same one alone")
+    """Candidates, rotated, are the replies of their seeds alone, greedy and drawn."""
+    for sampling, seeds in ((GREEDY, (1, 2)), (WARM, (1, 2, 3))):
+        together = CandidateGenerator(**_parts(model, sampling, CAPACITY), seeds=seeds, limits=Limits(max_tokens=8))
+        replies: list[list[Token]] = [[] for _ in seeds]
+        for row, token in together.generate(IDS):
+            replies[row].append(token)
+        for seed, reply in zip(seeds, replies, strict=True):
+            alone, _ = _reply(model, sampling, CAPACITY, seed, 8)
+            _same(reply, alone, "a reply in a batch differs from the same one alone")
     return "yes"
 
 
 def speculates(model: Any) -> str:
-    """Right and wrong guesses, rotated, change nothing."""
-    expected, _ = _reply(model, WARM, CAPACITY, 1, 20)
-    drafter = _Prophet([token.id for token in expected])
-    generator = SpeculativeGenerator(
-        **_parts(model, WARM, CAPACITY), seed=1, limits=Limits(max_tokens=20), drafter=drafter
-    )
-    _same(list(generator.generate(IDS)), expected, "a checked guess differs from the plain reply")
-    if not 0 < generator.accepted < generator.drafted:
-        raise No("guesses are not checked")
+    """Right and wrong guesses, rotated, change nothing, greedy and drawn."""
+    for sampling in (GREEDY, WARM):
+        expected, _ = _reply(model, sampling, CAPACITY, 1, 14)
+        generator = SpeculativeGenerator(
+            **_parts(model, sampling, CAPACITY),
+            seed=1,
+            limits=Limits(max_tokens=14),
+            drafter=_Prophet([token.id for token in expected]),
+        )
+        _same(list(generator.generate(IDS)), expected, "a checked guess differs from the plain reply")
+        if not 0 < generator.accepted < generator.drafted:
+            raise No("guesses are not checked")
     return "yes"
 
 

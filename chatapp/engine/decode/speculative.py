@@ -17,7 +17,7 @@ import mlx.core as mx
 
 from chatapp.engine.cache.ladder import common
 from chatapp.engine.cache.saved import Mark
-from chatapp.engine.cache.session import CacheLimits, SessionCache
+from chatapp.engine.cache.session import SessionCache
 from chatapp.engine.decode import step as steps
 from chatapp.engine.decode.generator import DecodeCache, TokenGenerator
 from chatapp.engine.decode.step import Reading, Step
@@ -53,11 +53,6 @@ class Drafter(Protocol):
 
 class SpeculativeCache(DecodeCache, Protocol):
     """What checking guesses needs of a `chatapp.engine.cache.SessionCache`."""
-
-    @property
-    def limits(self) -> CacheLimits:
-        """C among them."""
-        ...
 
     def mark(self, ahead: int) -> Any:
         """Marks this place, to which `rollback` can return after at most ``ahead`` more tokens."""
@@ -191,9 +186,6 @@ class SpeculativeGenerator(TokenGenerator[Config, State]):
         most = self.length.next()
         if room is not None:
             most = min(most, room - 1)
-        read = len(self.cache.tokens) + waiting
-        if read < self.cache.limits.max_kv_size:  # the cache takes a checkpoint just before it rotates
-            most = min(most, self.cache.limits.max_kv_size - read)
         return self.drafter.propose(ids, index, most)[:most] if most > 0 else []
 
     def _draws(self, logits: mx.array, ids: list[int], draft: list[int], state: State) -> list[tuple[Step, State]]:
