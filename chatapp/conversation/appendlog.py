@@ -21,6 +21,7 @@ class AppendLog:
     Attributes:
         path: Where the file is; changes when another file has taken its place.
         writable: False where it is only read; `load` finds out if writing is forbidden.
+        taken: Another process writes it.
         trouble: Why lines wait in memory, as a sentence; None when everything is written.
         notices: What happened to the file that the person should know; whoever shows them clears the list.
     """
@@ -38,6 +39,7 @@ class AppendLog:
         self.trouble: str | None = None
         self.notices: list[str] = []
         self.writable = writable
+        self.taken = False
         self._files = files
         self._fd: int | None = None
         self._size = 0
@@ -61,6 +63,8 @@ class AppendLog:
             OSError: The file cannot be opened or read.
         """
         self._fd = self._open_existing()
+        if not self.writable:
+            self._memory = None
         data = read_all(self._files, self._fd)
         whole = data.rfind(b"\n") + 1
         # A reader looks at a torn line again when its other half has come.
@@ -70,14 +74,18 @@ class AppendLog:
         return data[:whole]
 
     def _open_existing(self) -> int:
-        if self.writable:
-            try:
-                return self._files.open(self.path, os.O_RDWR | os.O_APPEND)
-            except OSError as error:
-                if error.errno not in _FORBIDDEN:
-                    raise
-                self.writable = False
-        return self._files.open(self.path, os.O_RDONLY)
+        if not self.writable:
+            return self._files.open(self.path, os.O_RDONLY)
+        try:
+            fd = self._files.open(self.path, os.O_RDWR | os.O_APPEND)
+        except OSError as error:
+            if error.errno not in _FORBIDDEN:
+                raise
+            self.writable = False
+            return self._files.open(self.path, os.O_RDONLY)
+        self.taken = not self._claim(fd)
+        self.writable = not self.taken
+        return fd
 
     @property
     def torn(self) -> bytes:
@@ -119,15 +127,20 @@ class AppendLog:
         self.trouble = None
         return True
 
-    def claim(self) -> bool:
+    def only_read(self) -> None:
+        """After `load`: somebody else writes this file. A torn line is then one whose other half is to come."""
+        if self.writable:
+            self.writable = False
+            self._size -= len(self._torn)
+            self._memory = None
+
+    def _claim(self, fd: int) -> bool:
         """Takes the lock of the file itself; False where another process has it.
 
         Beside the ``.lock`` file: a file that was renamed while it is open has no such file under its new name.
         """
-        if self._fd is None:
-            return True
         try:
-            self._files.lock(self._fd)
+            self._files.lock(fd)
         except BlockingIOError:
             return False
         except OSError:
@@ -203,7 +216,7 @@ class AppendLog:
             self._fd = self._files.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT)
             self._files.sync_folder(self.path.parent)
             self._size = self._files.fstat(self._fd).st_size
-            self.claim()
+            self._claim(self._fd)
             return self._fd
         here, mine = self._stat(), self._files.fstat(self._fd)
         if here is not None and (here.st_dev, here.st_ino) == (mine.st_dev, mine.st_ino):
@@ -285,7 +298,7 @@ class AppendLog:
         self._files.close(self._fd)
         self._fd, self._size = fresh, len(content)
         self._rewrite_due = self._torn_by_us = False
-        self.claim()
+        self._claim(fresh)
         return fresh
 
     def _stat(self) -> os.stat_result | None:

@@ -23,6 +23,9 @@ from chatapp.errors import ChatappError
 #: Raised whenever the tables change; an index of another version is made again.
 VERSION = 1
 
+#: How long another process may keep the index to itself before we go on without bringing it up to date, in seconds.
+PATIENCE = 5.0
+
 #: Characters of the last message that a list shows.
 PREVIEW = 200
 
@@ -126,16 +129,20 @@ class Index:
 
     def _refresh(self, database: sqlite3.Connection) -> None:
         here = self._states()
-        known = {name: _State(*rest) for name, *rest in database.execute("SELECT name, size, mtime, inode FROM files")}
-        gone = known.keys() - here.keys()
-        # The file changed last is indexed last: numbers grow with time, and a search can walk from the newest back.
-        changed = sorted((s.mtime, name) for name, s in here.items() if known.get(name) != s)
-        if not gone and not changed:
+        if here == _known(database):
             return
+        try:
+            database.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+                return  # another process has been at it for a while: what is there serves
+            raise
         with database:
-            for name in gone:
+            known = _known(database)
+            for name in known.keys() - here.keys():
                 _forget(database, name)
-            for _, name in changed:
+            # The file changed last is indexed last: numbers grow with time, and a search can walk from the newest back.
+            for _, name in sorted((s.mtime, name) for name, s in here.items() if known.get(name) != s):
                 _forget(database, name)
                 self._add(database, name, here[name])
 
@@ -196,6 +203,11 @@ def spaced(text: str) -> str:
     return _UNSPACED.sub(r" \1 ", text)
 
 
+def _known(database: sqlite3.Connection) -> dict[str, _State]:
+    rows = database.execute("SELECT name, size, mtime, inode FROM files")
+    return {name: _State(*rest) for name, *rest in rows}
+
+
 def _forget(database: sqlite3.Connection, name: str) -> None:
     rows = database.execute("SELECT number, content FROM messages WHERE file = ?", (name,)).fetchall()
     database.executemany(
@@ -209,17 +221,22 @@ def _forget(database: sqlite3.Connection, name: str) -> None:
 def _opened(path: Path | None) -> Generator[sqlite3.Connection]:
     if path is not None and not path.exists():
         path.touch(mode=0o600)
-    database = sqlite3.connect(path or ":memory:", timeout=5)
+    database = sqlite3.connect(path or ":memory:", timeout=PATIENCE)
     try:
         database.execute("PRAGMA journal_mode = WAL")
         database.execute("PRAGMA synchronous = OFF")  # a damaged index is made again
-        with database:
-            version = database.execute("PRAGMA user_version").fetchone()[0]
-            if version != VERSION:
-                _make_tables(database)
+        if not _is_current(database):
+            database.execute("BEGIN IMMEDIATE")
+            with database:
+                if not _is_current(database):  # nobody else made them meanwhile
+                    _make_tables(database)
         yield database
     finally:
         database.close()
+
+
+def _is_current(database: sqlite3.Connection) -> bool:
+    return database.execute("PRAGMA user_version").fetchone()[0] == VERSION
 
 
 def _make_tables(database: sqlite3.Connection) -> None:

@@ -75,14 +75,14 @@ class Store:
         journal = Journal(path, files=self._files, writable=reason is None)
         reading = journal.load()
         if reason is None and not journal.log.writable:
-            reason = f"{path.name} cannot be written to."
-        if reason is None and not journal.log.claim():
-            reason = OPEN_ELSEWHERE
+            reason = OPEN_ELSEWHERE if journal.log.taken else f"{path.name} cannot be written to."
         if reading.newer and reason is None:
             reason = f"{path.name} was written by a later version of chatapp."
-        if reason is not None and lock is not None:
-            lock.release()
-            lock = None
+        if reason is not None:
+            journal.log.only_read()
+            if lock is not None:
+                lock.release()
+                lock = None
         conversation = fold(reading.events)
         token_path = self._records_path(path, conversation.id)
         token_records = Records(token_path, files=self._files, writable=reason is None)

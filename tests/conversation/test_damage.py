@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from chatapp.conversation import events
+from chatapp.conversation.exchange import registry
 from chatapp.conversation.store import Store
 from chatapp.errors import ChatappError
 
@@ -273,3 +276,13 @@ def test_fuzzed_files_can_be_written_on(store):
         assert contents(again) == before
         assert before[-1] == "marker"
         again.close()
+
+
+def test_every_type_of_line_and_every_format_is_described():
+    text = (Path(__file__).parents[2] / "docs" / "files.md").read_text("utf-8")
+    kinds = [kind.__struct_config__.tag for kind in get_args(events.KnownEvent)]
+    assert "message" in kinds
+    for name in [*kinds, *registry.EXPORTERS]:
+        assert f"`{name}`" in text, name
+    for field in events.Message.__struct_fields__:
+        assert f"`{field}`" in text, field

@@ -6,6 +6,7 @@ import contextlib
 import random
 import sqlite3
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -189,10 +190,34 @@ def test_damaged_and_foreign_files_are_listed_as_what_they_are(store, index):
     assert found(store, index, "half") == {"half"}
 
 
-def test_two_processes_may_use_the_index_at_once(store, index, tmp_path):
+def test_two_uses_of_the_index_at_once(store, index, tmp_path):
     made(store, "words")
     other = Index(store.folder, tmp_path / "index.sqlite")
     assert index.read(lambda _: found(store, other, "words")) == {"words"}
+
+
+def test_many_processes_make_and_use_the_index_at_once(store, tmp_path):
+    for number in range(30):
+        made(store, f"words {number}", "and more words")
+    path = tmp_path / "index.sqlite"
+
+    def task(_: int) -> int:
+        return len(search(store.folder, "words", limit=100, index=Index(store.folder, path)))
+
+    with ThreadPoolExecutor(8) as pool:  # SQLite locks connections against each other as it does processes
+        assert set(pool.map(task, range(24))) == {60}
+
+
+def test_while_another_process_holds_the_index_what_is_there_serves(store, index, tmp_path, monkeypatch):
+    made(store, "words")
+    assert found(store, index, "words") == {"words"}
+    made(store, "newer words")
+    holder = sqlite3.connect(tmp_path / "index.sqlite")
+    holder.execute("BEGIN IMMEDIATE")
+    monkeypatch.setattr("chatapp.conversation.index.PATIENCE", 0.05)
+    assert found(store, index, "words") == {"words"}
+    holder.close()
+    assert found(store, index, "words") == {"words", "newer words"}
 
 
 def test_excerpts_are_cut_around_the_word():

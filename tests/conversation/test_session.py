@@ -356,6 +356,22 @@ def test_a_file_that_was_renamed_while_open_has_one_writer(store):
     assert store.open("renamed").read_only is None
 
 
+def test_a_reader_waits_for_the_other_half_of_a_line(store):
+    session, _ = two_exchanges(store)
+    session.path.rename(store.folder / "renamed.jsonl")  # no .lock file by this name: only the file itself is locked
+    line = b'{"type":"message","id":"x","parent":null,"role":"user","content":"late"}\n'
+    with (store.folder / "renamed.jsonl").open("ab", buffering=0) as writer:
+        writer.write(line[:20])
+        second = store.open("renamed")
+        assert second.read_only
+        assert not second.poll()
+        writer.write(line[20:])
+        assert second.poll()
+    assert second.conversation.messages["x"].content == "late"
+    assert second.notices == []
+    assert "x" in second.fork().conversation.messages
+
+
 def test_a_fork_has_what_waits_in_memory_too(store):
     files = FaultyFiles()
     session = Store(store.folder, files=files).new()
