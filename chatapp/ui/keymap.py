@@ -168,6 +168,7 @@ ACTIONS: tuple[Action, ...] = (
         _action("tokens", f"token.pick_{n}", str(n), f"Pick {n}", f"Take alternative {n} and go on from there")
         for n in range(1, 10)
     ),
+    _action("tokens", "token.pick", "", "Pick", "Take an alternative by its number and go on from there", "pick", "n"),
     _action("tokens", "token.sample", "s", "Sample", "Several continuations from here", "sample", "[n]", footer=True),
     _action("tokens", "token.attention", "a", "Attention", "What this token looked at", "attention"),
     # -- conversations

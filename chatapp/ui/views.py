@@ -65,7 +65,7 @@ def _growing(reply: Reply) -> MessageView:
     )
 
 
-def short_model(name: str, width: int = 28) -> str:
+def short_model(name: str, width: int = 22) -> str:
     """A model's name where there is little room: of a folder its last part, cut to a width in characters."""
     last = name.rstrip("/").rpartition("/")[2] if name.startswith(("/", "~", ".", "path:", "gguf:")) else name
     return last if len(last) <= width else f"{last[: width - 1]}…"

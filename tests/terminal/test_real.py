@@ -90,7 +90,7 @@ def test_stop_edit_regenerate_and_alternatives(start: Callable[..., Terminal]) -
     t.until("· ready")
     assert saved()[0] == "Tell a long story. Briefly."
     t.keys(ESCAPE)
-    t.until("Esc Stop") if "Esc Stop" in t.text else t.until("e Edit")
+    t.until("e Edit")
     t.keys("r")
     t.until("writing")
     t.keys(ESCAPE)
@@ -122,7 +122,7 @@ def test_sizes_help_and_list(start: Callable[..., Terminal]) -> None:
     ask(t, "Hello!")
     for columns, rows in ((160, 50), (40, 15), (20, 6), (80, 24)):
         t.resize(columns, rows)
-        t.until("SmolLM2" if columns > 20 else "Smol") if "SmolLM2" in t.text else t.read(0.5)
+        t.until(lambda screen: "\n" in screen and "ready" in screen)
     t.until("Hello!")
     t.keys(F1)
     t.until("you are here")
@@ -161,8 +161,7 @@ def test_the_engine_is_killed_and_started_again_by_one_key(start: Callable[..., 
     t = start()
     ask(t, "Hello!")
     t.engine().kill()
-    t.until("F5 starts")
-    assert "killed" in t.text
+    t.until(lambda screen: "killed" in screen and "F5 starts" in screen)
     t.keys(F5)
     t.until("· ready")
     ask(t, "Once more?")

@@ -10,6 +10,7 @@ import asyncio
 import itertools
 import math
 import re
+import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 
 from chatapp.client import EngineLost, RequestFailed
@@ -243,10 +244,13 @@ class FakeEngine:
         finish: Finish = "stop"
         made: list[list[Token]] = [[] for _ in replies]
         pending: Token | None = None
+        begin = time.monotonic()
         for index in range(max(map(len, replies))):
             await self.gate.wait()
             self._check()
-            await asyncio.sleep(1 / self.rate if self.rate else 0)
+            # By the clock, so that the rate holds also where this process gets little of the processor.
+            due = begin + index / self.rate - time.monotonic() if self.rate else 0
+            await asyncio.sleep(max(0.0, due))
             if number in self._cancelled:
                 finish = "cancelled"
                 break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -44,12 +45,14 @@ def parts(chat: Chat, engine: EngineStatus, workspace: Workspace, bits: bool = F
         found.append(Part(f"{chat.ended.generation_tps:.1f} tok/s", rank=1))
     mean = _mean_entropy(chat)
     if mean is not None:
-        found.append(Part(f"H̄ {mean / 0.6931471805599453:.2f} bits" if bits else f"H̄ {mean:.2f} nats", rank=2))
+        found.append(Part(f"H̄ {mean / math.log(2):.2f} bits" if bits else f"H̄ {mean:.2f} nats", rank=3))
     if engine.loaded is not None and (cached := cached_tokens(chat)):
         held = min(cached, engine.loaded.max_kv_size)
-        found.append(Part(f"KV {held:,} of {engine.loaded.max_kv_size:,}", rank=1))
+        # Left out first: the bar above has the same figures.
+        found.append(Part(f"KV {held:,} of {engine.loaded.max_kv_size:,}", rank=5))
     if chat.started is not None:
-        found.append(Part(_read(chat), rank=4))
+        found.append(Part(f"reused {chat.started.reused:,} + read {chat.started.prefilled:,}", rank=2))
+        found.append(Part(chat.started.method, rank=4))
     if chat.session.trouble:
         found.append(Part("not saved", "$text-error", 0))
     return found
@@ -113,11 +116,6 @@ def _mean_entropy(chat: Chat) -> float | None:
     if chat.reply is not None and chat.reply.made:
         return chat.reply.mean_entropy
     return chat.ended.mean_entropy if chat.ended is not None and chat.ended.tokens else None
-
-
-def _read(chat: Chat) -> str:
-    assert chat.started is not None
-    return f"reused {chat.started.reused:,} + read {chat.started.prefilled:,} ({chat.started.method})"
 
 
 def fit(found: Sequence[Part], width: int) -> Content:

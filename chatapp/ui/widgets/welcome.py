@@ -53,14 +53,12 @@ class Welcome(Middle):
 
 def _sentence(engine: EngineStatus) -> str:
     match engine.phase:
-        case "off":
-            return ""
+        case "off" | "failed" | "lost":
+            return ""  # the banner says why
         case "starting":
             return f"starting {engine.model} …"
         case "loading":
             return f"{engine.model}: {progress_words(engine.progress)}"
-        case "failed" | "lost":
-            return engine.message
         case "ready":
             loaded = engine.loaded
             assert loaded is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from textual.widgets import TextArea
 
@@ -9,9 +11,25 @@ from chatapp.settings import Settings
 from chatapp.ui import commands
 from chatapp.ui.actions.groups import Groups
 from chatapp.ui.keymap import ACTIONS, SCOPES, Keymap, normal_key, shown_key
+from chatapp.ui.keysdoc import document
 from tests.ui.app.stage import stage
 
-MOVEMENT = ("next", "previous", "first", "last", "down", "up", "page", "left", "right", "escape", "leave", "prompt")
+#: Moving about has keys only; everything else can be typed too.
+MOVEMENT = {
+    *("prompt.send", "prompt.newline", "prompt.escape", "prompt.older", "prompt.newer"),
+    *("edit.confirm", "edit.newline", "edit.following", "edit.external", "edit.cancel"),
+    *(f"message.{name}" for name in ("prompt", "escape", "next", "previous", "first", "last")),
+    *(f"message.{name}" for name in ("down", "up", "page_down", "page_up")),
+    *(f"token.{name}" for name in ("leave", "previous", "next", "next_word", "previous_word", "first", "last")),
+    *(f"token.{name}_uncertain" for name in ("next", "previous")),
+    *(f"list.{name}" for name in ("open", "search", "rename", "delete", "undo", "close")),
+}
+
+
+def test_everything_but_moving_about_has_a_command():
+    for action in ACTIONS:
+        named = bool(action.command) or action.name.startswith("pick_")
+        assert named != (action.id in MOVEMENT), action.id
 
 
 @pytest.mark.parametrize("action", ACTIONS, ids=lambda action: action.id)
@@ -114,3 +132,8 @@ def test_two_slashes_send_the_text_as_it_is():
     assert not commands.is_command("//etc/hosts")
     assert commands.literal("//etc/hosts") == "/etc/hosts"
     assert not commands.is_command("/etc/hosts\nis a file")
+
+
+def test_the_page_on_keys_is_up_to_date():
+    page = Path(__file__).parents[3] / "docs" / "keys.md"
+    assert page.read_text() == document(Keymap()), "run: python -m chatapp.ui.keysdoc > docs/keys.md"
