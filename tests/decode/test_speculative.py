@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import given, settings
 
 from chatapp.engine.attention import Probe
 from chatapp.engine.cache.session import CacheLimits, SessionCache
@@ -22,6 +25,7 @@ from tests.families.letters import Letters
 PROMPT = [int(token) for token in np.random.default_rng(5).integers(0, 96, 20)]
 SEED = 4
 LONG = Limits(max_tokens=30)
+model_of = functools.lru_cache(tiny.make)
 GREEDY, WARM = Sampling(temperature=0.0), Sampling(temperature=0.9, top_k=40, repetition_penalty=1.1)
 
 
@@ -35,10 +39,10 @@ class Prophet:
         return self.reply[index : index + most]
 
 
-def _parts(model, sampling: Sampling, capacity: int, prompt=PROMPT) -> dict:
+def _parts(model, sampling: Sampling, capacity: int, prompt=PROMPT, step: int = 7) -> dict:
     cache = SessionCache(model, CacheLimits(capacity, keep=4))
     cache.prepare(prompt)
-    for _ in cache.prefill(prompt[:-1], step=7):
+    for _ in cache.prefill(prompt[:-1], step=step):
         pass
     config = Standard().configure(sampling, ModelFacts(96))
     common = {"model": model, "cache": cache, "tokenizer": Letters(), "sampler": Standard(), "config": config}
@@ -89,6 +93,26 @@ def test_right_and_wrong_guesses_change_nothing(family: str, capacity: int, samp
     _same(got, expected)
     assert generator.outcome.finish == "length"
     assert 0 < generator.accepted < generator.drafted
+    _goes_on_exactly(generator, model, capacity)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt_oss", "qwen3_next"])
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(
+    wrong=st.sets(st.integers(0, 29)),
+    capacity=st.integers(10, 60),
+    chunk=st.integers(1, 20),
+    seed=st.integers(0, 2**64 - 1),
+)
+def test_any_guesses_in_any_cache_change_nothing(
+    family: str, wrong: set[int], capacity: int, chunk: int, seed: int
+) -> None:
+    model = model_of(family)
+    parts = {**_parts(model, WARM, capacity, step=chunk), "seed": seed, "limits": LONG}
+    expected = list(TokenGenerator(**parts).generate(PROMPT))
+    parts = {**_parts(model, WARM, capacity, step=chunk), "seed": seed, "limits": LONG}
+    generator = SpeculativeGenerator(**parts, drafter=Prophet([token.id for token in expected], wrong))
+    _same(list(generator.generate(PROMPT)), expected)
     _goes_on_exactly(generator, model, capacity)
 
 
