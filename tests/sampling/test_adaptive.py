@@ -13,7 +13,7 @@ from chatapp.errors import UsageError
 from chatapp.protocol import Sampling
 from tests.sampling.test_metrics import reference
 
-VOCAB = 4000
+VOCAB = 1200
 FIXED = {"low_entropy": 0.5, "high_entropy": 3.0, "low_varentropy": 0.8, "high_varentropy": 4.0}
 NO_HISTORY = mx.zeros((1, 0), mx.uint32)
 
