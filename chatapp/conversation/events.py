@@ -62,6 +62,7 @@ class Message(Event, frozen=True, tag="message"):
         edits: The message that this one is an edited version of.
         in_place: With ``edits``: what followed the old version follows this one too.
         continues: The reply that this one begins with and goes on from.
+        aside: One of several candidates: it waits for a `Head` even where its parent is the shown leaf.
         given: How many of its first tokens were there before it was sampled (those of ``continues``, or a picked one
             and what is before it): to draw it again, the model is given these.
         setup: What else shaped it (``thinking``, ``max_kv_size``, ``keep``, for example).
@@ -81,6 +82,7 @@ class Message(Event, frozen=True, tag="message"):
     edits: str | None = None
     in_place: bool = False
     continues: str | None = None
+    aside: bool = False
     given: int = 0
     setup: dict[str, Any] = {}
     mean_entropy: float | None = None

@@ -100,8 +100,7 @@ class ReplyWriter:
             mean_entropy=mean,
             peak_entropy=peak,
         )
-        self._session.finish_reply(message, tokens, show=show)
-        return message
+        return self._session.finish_reply(message, tokens, show=show)
 
     def discard(self) -> None:
         """Ends it without a message. Recovery lines already written are taken back."""

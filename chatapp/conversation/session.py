@@ -362,11 +362,14 @@ class ConversationSession:
         """For `ReplyWriter`: a recovery line."""
         self._write(partial, remember=False)
 
-    def finish_reply(self, message: Message, tokens: Sequence[Token], *, show: bool = True) -> None:
+    def finish_reply(self, message: Message, tokens: Sequence[Token], *, show: bool = True) -> Message:
         """For `ReplyWriter`: the reply, after its records."""
         if tokens:
             self._records.append(message.id, tokens)
+        if not show:
+            message = msgspec.structs.replace(message, aside=True)
         self._write(message, *(steps.shown(self.conversation, message) if show else ()), sync=True)
+        return message
 
     def new_id(self) -> str:
         """An id that no message here has."""

@@ -224,7 +224,8 @@ class Conversation:
         self._slots[message.id] = self._slots[edited] if shares and edited is not None else message.id
         self.messages[message.id] = message
         self._children.setdefault(self._slot(message.parent), []).append(message.id)
-        if not shares and self._slot(message.parent) == self._slot(self.view.head):
+        follows = self._slot(message.parent) == self._slot(self.view.head)
+        if follows and not shares and not message.aside:
             self._redo.clear()
             self.view = self._looking_at(message.id, self.view)
             self._last_shown[self._slot(message.parent)] = message.id

@@ -225,6 +225,18 @@ def test_undo_after_going_on_does_not_take_the_new_turns_away(store):
     assert contents(session) == ["A", "Bb", "C", "Dd", "later"]
 
 
+def test_candidates_wait_whichever_ends_first(store):
+    session = store.new()
+    session.add_message("user", "A")
+    writers = [session.begin_reply() for _ in range(3)]
+    for number in (2, 0, 1):
+        writers[number].append([token(f"candidate {number}")])
+        writers[number].finish("stop", show=number == 0)
+    session = reopened(store, session)
+    assert contents(session) == ["A", "candidate 0"]
+    assert not session.undo()  # nothing was changed, only written
+
+
 def test_candidates_wait_until_one_is_chosen(store):
     session = store.new()
     user = session.add_message("user", "A").id
