@@ -16,32 +16,46 @@ from tests.cache.oracle import visible
 CAPACITY, KEEP = 16, 5
 
 
-def feed(layer: RotatingLayer, n: int, window: int | None = None) -> list[set[int]]:
-    """Feeds ``n`` tokens whose keys are their positions; returns the positions that each of them sees."""
-    numbers = mx.arange(layer.offset, layer.offset + n, dtype=mx.float32).reshape(1, 1, n, 1)
-    mask = layer.make_mask(n, window_size=window)
-    keys, values = layer.update_and_fetch(numbers, -numbers)
-    held = np.array(keys)[0, 0, :, 0].astype(int)
-    assert (np.array(values)[0, 0, :, 0] == -held).all()
-    assert held.tolist() == layer.positions()
-    if mask is None:
-        seen = np.ones((n, len(held)), bool)
-    elif isinstance(mask, str):
-        seen = held[None] <= np.arange(layer.offset - n, layer.offset)[:, None]
-    else:
-        seen = np.array(mask)
-    assert seen.shape == (n, len(held))
-    return [set(held[row].tolist()) for row in seen]
+class Fed:
+    """A layer whose keys are numbers that are never given twice, and which number stands at each position."""
+
+    def __init__(self, layer: RotatingLayer) -> None:
+        self.layer = layer
+        self.numbers: list[int] = []
+        self.given = 0
+
+    def feed(self, n: int, window: int | None = None) -> list[set[int]]:
+        """Feeds ``n`` tokens; returns the positions that each of them sees."""
+        layer = self.layer
+        del self.numbers[layer.offset :]
+        new = range(self.given, self.given + n)
+        self.given += n
+        self.numbers += new
+        column = mx.array(list(new), dtype=mx.float32).reshape(1, 1, n, 1)
+        mask = layer.make_mask(n, window_size=window)
+        keys, values = layer.update_and_fetch(column, -column)
+        at = np.array(layer.positions())
+        assert np.array(keys)[0, 0, :, 0].tolist() == [self.numbers[p] for p in at]
+        assert np.array(values)[0, 0, :, 0].tolist() == [-self.numbers[p] for p in at]
+        if mask is None:
+            seen = np.ones((n, len(at)), bool)
+        elif isinstance(mask, str):
+            seen = at[None] <= np.arange(layer.offset - n, layer.offset)[:, None]
+        else:
+            seen = np.array(mask)
+        assert seen.shape == (n, len(at))
+        return [set(at[row].tolist()) for row in seen]
 
 
 @given(st.lists(st.integers(1, 40), max_size=20), st.sampled_from([0, 1, KEEP, CAPACITY // 2]))
 @settings(deadline=None, max_examples=150)
 def test_every_token_sees_the_kept_ones_and_the_latest(chunks: list[int], keep: int) -> None:
     layer = RotatingLayer(CAPACITY, keep)
+    fed = Fed(layer)
     allowed = visible(sum(chunks), CAPACITY, keep)
     for n in chunks:
         first = layer.offset
-        for row, seen in enumerate(feed(layer, n)):
+        for row, seen in enumerate(fed.feed(n)):
             assert seen == set(np.nonzero(allowed[first + row])[0].tolist())
 
 
@@ -52,12 +66,13 @@ def test_every_token_sees_the_kept_ones_and_the_latest(chunks: list[int], keep: 
 @settings(deadline=None, max_examples=300)
 def test_after_a_trim_every_token_sees_what_it_should(moves: list[tuple[int, bool, int]], spare: int | None) -> None:
     layer = RotatingLayer(CAPACITY, KEEP)
+    fed = Fed(layer)
     layer.spare = spare
     allowed = visible(500, CAPACITY, KEEP)
     for n, singly, back in moves:
         for chunk in [1] * n if singly else [n]:
             first = layer.offset
-            for row, seen in enumerate(feed(layer, chunk)):
+            for row, seen in enumerate(fed.feed(chunk)):
                 assert seen == set(np.nonzero(allowed[first + row])[0].tolist())
         able, before = layer.can_trim(back), layer.offset
         done = layer.trim(back)
@@ -69,21 +84,23 @@ def test_after_a_trim_every_token_sees_what_it_should(moves: list[tuple[int, boo
 
 def test_a_narrower_window_of_the_models_own_is_honoured_in_a_turned_ring() -> None:
     layer = RotatingLayer(CAPACITY, KEEP)
+    fed = Fed(layer)
     for n in (3, 1, 20, *[1] * 30, 4, 1):
         first = layer.offset
-        for row, seen in enumerate(feed(layer, n, window=6)):
+        for row, seen in enumerate(fed.feed(n, window=6)):
             p = first + row
             assert seen == set(range(max(0, p - 5), p + 1))
 
 
 def test_the_buffer_is_that_of_c_after_many_tokens() -> None:
     layer = RotatingLayer(300, 7)
-    feed(layer, 300)
+    fed = Fed(layer)
+    fed.feed(300)
     full = layer.nbytes
     for _ in range(20):
-        feed(layer, 50)
+        fed.feed(50)
         for _ in range(250):
-            feed(layer, 1)
+            fed.feed(1)
         assert layer.nbytes == full
     assert layer.offset == 21 * 300
     assert full == 300 * 2 * 4
@@ -91,20 +108,22 @@ def test_the_buffer_is_that_of_c_after_many_tokens() -> None:
 
 def test_a_buffer_that_a_long_chunk_stretched_shrinks_again() -> None:
     layer = RotatingLayer(CAPACITY, KEEP)
-    feed(layer, 15)
-    feed(layer, 40)
+    fed = Fed(layer)
+    fed.feed(15)
+    fed.feed(40)
     assert layer.nbytes > CAPACITY * 2 * 4
     layer.trim(30)
     for _ in range(CAPACITY):
-        feed(layer, 1)
+        fed.feed(1)
     assert layer.nbytes == CAPACITY * 2 * 4
 
 
 def test_a_full_ring_can_forget_its_last_token_and_no_more() -> None:
     layer = RotatingLayer(CAPACITY, KEEP)
-    feed(layer, 10)
+    fed = Fed(layer)
+    fed.feed(10)
     for _ in range(40):
-        feed(layer, 1)
+        fed.feed(1)
     assert layer.trim(2) == 0
     assert layer.offset == 50
     assert layer.trim(1) == 1
@@ -113,20 +132,22 @@ def test_a_full_ring_can_forget_its_last_token_and_no_more() -> None:
 
 def test_a_whole_chunk_can_be_forgotten_after_rotation() -> None:
     layer = RotatingLayer(CAPACITY, KEEP)
+    fed = Fed(layer)
     for _ in range(40):
-        feed(layer, 1)
-    feed(layer, 9)
+        fed.feed(1)
+    fed.feed(9)
     assert layer.trim(9) == 9
     assert layer.offset == 40
 
 
 def test_what_is_put_by_keeps_its_budget_and_the_first_tokens() -> None:
     layer = RotatingLayer(1000, KEEP)
+    fed = Fed(layer)
     layer.spare = 2500 * 8
     for _ in range(40):
-        feed(layer, 250)
+        fed.feed(250)
     for _ in range(1100):
-        feed(layer, 1)
+        fed.feed(1)
     assert sum(segment.nbytes for segment in layer.past) <= (2500 + 1000 + 256) * 8
     assert layer.nbytes == 1000 * 8
     assert layer.can_trim(1500)
@@ -136,15 +157,16 @@ def test_what_is_put_by_keeps_its_budget_and_the_first_tokens() -> None:
     assert 1000 <= early < 1300
     assert layer.trim(layer.offset - early)
     first = layer.offset
-    for row, seen in enumerate(feed(layer, 3)):
+    for row, seen in enumerate(fed.feed(3)):
         assert seen == set(np.nonzero(visible(first + 3, 1000, KEEP)[first + row])[0].tolist())
 
 
 def test_keep_changes_only_while_everything_is_held() -> None:
     layer = RotatingLayer(CAPACITY, KEEP)
-    feed(layer, CAPACITY)
+    fed = Fed(layer)
+    fed.feed(CAPACITY)
     layer.set_keep(3)
-    feed(layer, 1)
+    fed.feed(1)
     layer.set_keep(3)
     with pytest.raises(ValueError, match="dropped"):
         layer.set_keep(4)
