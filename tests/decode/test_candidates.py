@@ -21,9 +21,9 @@ PROMPT = [int(token) for token in np.random.default_rng(5).integers(0, 96, 20)]
 SEEDS = (11, 12, 13)
 
 
-def _parts(model, sampling: Sampling, capacity: int, prompt=PROMPT):
+def _parts(model, sampling: Sampling, capacity: int, prompt=PROMPT, kv_bits=None):
     sampler = Standard()
-    cache = SessionCache(model, CacheLimits(capacity, keep=4))
+    cache = SessionCache(model, CacheLimits(capacity, keep=4, kv_bits=kv_bits))
     cache.prepare(prompt)
     for _ in cache.prefill(prompt[:-1], step=7):
         pass
@@ -61,6 +61,18 @@ def test_each_reply_is_the_one_of_its_seed_alone(family: str, capacity: int) -> 
         np.testing.assert_allclose(_numbers(reply), _numbers(alone), atol=1e-4)
         assert (outcome.finish, outcome.tokens, outcome.text) == ("length", 24, single.outcome.text)
         assert outcome.mean_entropy == pytest.approx(single.outcome.mean_entropy, abs=1e-4)
+
+
+@pytest.mark.parametrize("capacity", [16, 200], ids=["rotated", "roomy"])
+def test_replies_in_a_quantized_cache(capacity: int) -> None:
+    model, sampling, limits = tiny.make("llama", head_dim=32), Sampling(temperature=1.0), Limits(max_tokens=20)
+    together = CandidateGenerator(**_parts(model, sampling, capacity, kv_bits=8), seeds=SEEDS, limits=limits)
+    replies: list[list[Token]] = [[] for _ in SEEDS]
+    for row, token in together.generate(PROMPT):
+        replies[row].append(token)
+    for seed, reply in zip(SEEDS, replies, strict=True):
+        alone = TokenGenerator(**_parts(model, sampling, capacity, kv_bits=8), seed=seed, limits=limits)
+        assert [token.id for token in reply] == [token.id for token in alone.generate(PROMPT)]
 
 
 @pytest.mark.parametrize("how", ["stop id", "stop string", "pause"])

@@ -39,8 +39,8 @@ class Prophet:
         return self.reply[index : index + most]
 
 
-def _parts(model, sampling: Sampling, capacity: int, prompt=PROMPT, step: int = 7) -> dict:
-    cache = SessionCache(model, CacheLimits(capacity, keep=4))
+def _parts(model, sampling: Sampling, capacity: int, prompt=PROMPT, step=7, kv_bits=None) -> dict:
+    cache = SessionCache(model, CacheLimits(capacity, keep=4, kv_bits=kv_bits))
     cache.prepare(prompt)
     for _ in cache.prefill(prompt[:-1], step=step):
         pass
@@ -114,6 +114,15 @@ def test_any_guesses_in_any_cache_change_nothing(
     generator = SpeculativeGenerator(**parts, drafter=Prophet([token.id for token in expected], wrong))
     _same(list(generator.generate(PROMPT)), expected)
     _goes_on_exactly(generator, model, capacity)
+
+
+@pytest.mark.parametrize("capacity", [16, 200], ids=["rotated", "roomy"])
+def test_guesses_in_a_quantized_cache_change_nothing(capacity: int) -> None:
+    model = tiny.make("llama", head_dim=32)
+    expected = list(TokenGenerator(**_parts(model, WARM, capacity, kv_bits=8), limits=LONG).generate(PROMPT))
+    prophet = Prophet([token.id for token in expected], {2, 3, 9, 16, 25})
+    generator = SpeculativeGenerator(**_parts(model, WARM, capacity, kv_bits=8), limits=LONG, drafter=prophet)
+    _same(list(generator.generate(PROMPT)), expected)
 
 
 @pytest.mark.parametrize("how", ["stop id", "stop string", "pause"])
