@@ -185,9 +185,12 @@ def test_ctrl_c_stops_with_what_there_is(tiny_model: Path):
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert asking.stdout is not None
+    assert asking.stderr is not None
     first = [asking.stdout.readline() for _ in range(3)]
     asking.send_signal(signal.SIGINT)
-    rest, errors = asking.communicate()
+    # Not communicate(): it would pass over what readline() has already taken into its buffer.
+    rest, errors = asking.stdout.read(), asking.stderr.read()
+    asking.wait()
     found = lines("".join(first) + rest)
     assert asking.returncode == 130
     assert found[-1]["type"] == "end"
