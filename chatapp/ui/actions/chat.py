@@ -58,6 +58,16 @@ class ChatActions(Group):
         self.chat.set_option("pause_above", positive(argument))
         self.say(f"Replies stop before a token with more than {argument} nats.")
 
+    def thinking(self, argument: str) -> None:
+        self._writable()
+        loaded = self.workspace.link.status.loaded
+        if loaded is not None and not loaded.thinking:
+            raise Refused(f"{loaded.title} has no switch for reasoning.")
+        if argument not in ("", "on", "off"):
+            raise Refused("/thinking takes on or off; without one of them the model's default holds again.")
+        self.chat.set_option("thinking", {"on": True, "off": False}.get(argument))
+        self.say(f"Reasoning is {argument or 'as the model has it'} from the next reply on.")
+
     def rename(self, argument: str) -> None:
         self._writable()
         if argument:

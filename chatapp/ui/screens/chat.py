@@ -19,11 +19,12 @@ from chatapp.ui.actions.groups import Groups
 from chatapp.ui.changes import Change, Drawn, Grew, Paused, PromptBack, Rebuilt, Refused, Said, Severity
 from chatapp.ui.heat import Heat
 from chatapp.ui.keymap import Keymap, Scope, bindings
+from chatapp.ui.link import EngineStatus
 from chatapp.ui.prompt.drafts import Drafts
 from chatapp.ui.prompt.history import History
 from chatapp.ui.prompt.prompt import Prompt, PromptArea
 from chatapp.ui.screens.sizes import LOW, WIDTHS
-from chatapp.ui.transcript import Transcript
+from chatapp.ui.transcript import ThinkTags, Transcript
 from chatapp.ui.views import Views, memory
 from chatapp.ui.widgets.banner import Banner
 from chatapp.ui.widgets.context_bar import ContextBar, Window
@@ -78,6 +79,7 @@ class ChatScreen(Screen[None]):
         self._draft_kept = True
         self._ticks = 0
         self._from_prompt = False
+        self._engine: EngineStatus | None = None
 
     # -- what is on it
 
@@ -203,11 +205,18 @@ class ChatScreen(Screen[None]):
         chat, link = workspace.chat, workspace.link
         link.check()
         self._status.show(parts(chat, link.status, workspace, bits=self.transcript.unit == "bits"))
-        self._welcome.follow(link.status)
+        if link.status is not self._engine:
+            self._engine_changed(link.status)
         self._banner.show(self._lasting())
         self._hints.show_scope(self.scope)
         if self._ticks % RATE == 0:
             self._each_second()
+
+    def _engine_changed(self, status: EngineStatus) -> None:
+        self._engine = status
+        self._welcome.follow(status)
+        if status.loaded is not None and status.loaded.think_open:
+            self.transcript.set_think_tags(ThinkTags(status.loaded.think_open, status.loaded.think_close))
 
     def _each_second(self) -> None:
         chat = self.workspace.chat

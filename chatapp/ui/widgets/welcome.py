@@ -19,7 +19,6 @@ class Welcome(Middle):
     def __init__(self, keymap: Keymap) -> None:
         super().__init__(id="welcome")
         self._keymap = keymap
-        self._seen: EngineStatus | None = None
 
     def compose(self) -> ComposeResult:
         with Vertical(id="welcome-box"):
@@ -40,9 +39,6 @@ class Welcome(Middle):
 
     def follow(self, engine: EngineStatus) -> None:
         """Shows how far the engine is."""
-        if engine is self._seen:
-            return
-        self._seen = engine
         self.query_one("#welcome-model", Static).update(visible(_sentence(engine)))
         bar = self.query_one(ProgressBar)
         progress = engine.progress if engine.phase == "loading" else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import pytest
 from textual.widgets import OptionList
 
@@ -252,3 +254,43 @@ async def test_every_part_opens_at_every_size(tmp_path, size):
             await s.pilot.pause()
         assert s.texts[0].startswith("# one")
         assert s.screen.prompt.area.size.height >= 1
+
+
+async def test_a_first_start_shows_how_far_the_model_is(tmp_path):
+    engine = FakeEngine()
+    engine.loading.clear()
+    async with stage(tmp_path, engine, ready=False) as s:
+        await s.until(lambda: s.screen.query_one("#welcome-progress").display)
+        assert s.screen.query_one("#welcome-progress").percentage == 0.5
+        assert "loading 50 %" in str(s.screen.query_one("#welcome-model").render())
+        engine.loading.set()
+        await s.until(lambda: "2,048 tokens" in str(s.screen.query_one("#welcome-model").render()))
+        assert not s.screen.query_one("#welcome-progress").display
+
+
+async def test_a_full_disk_is_said_and_nothing_is_lost_when_there_is_room_again(tmp_path, monkeypatch):
+    async with stage(tmp_path) as s:
+        await s.say("one")
+        full = True
+        write = type(s.store._files).write
+
+        def no_room(files, *arguments):
+            if full:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return write(files, *arguments)
+
+        monkeypatch.setattr(type(s.store._files), "write", no_room)
+        await s.say("two")
+        assert len(s.texts) == 4
+        await s.until(lambda: s.screen.query_one("#banner").display)
+        assert "/save tries again" in str(s.screen.query_one("#banner").render())
+        full = False
+        await s.say("/save")
+        await s.until(lambda: not s.screen.query_one("#banner").display)
+        assert s.reopened() == s.texts
+
+
+async def test_reasoning_is_switched_for_models_that_can(tmp_path):
+    async with stage(tmp_path) as s:
+        await s.say("/thinking on")
+        assert any("no switch for reasoning" in text for text in s.said)
