@@ -197,6 +197,18 @@ def test_another_system_message_and_so_another_k(family: str) -> None:
 
 
 @every_family
+def test_the_same_prompt_with_another_k_after_rotation(family: str) -> None:
+    cache = new_cache(family)
+    ids, _ = talk(cache, turns=6).render(False)
+    for system_end in (5, 9, 5, 7):
+        plan, reading = chat.prefill(cache.model, cache, [*ids, 9], system_end, step=8)
+        chat.step(reading, 9)
+        reading.check()
+        assert cache.keep == system_end
+        assert plan.reused > 0 or family == "mamba2"
+
+
+@every_family
 def test_a_forecast_changes_nothing(family: str) -> None:
     cache = new_cache(family)
     shown = talk(cache, turns=6)

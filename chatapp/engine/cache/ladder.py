@@ -175,15 +175,15 @@ def _reach(
 ) -> Rung | None:
     """How far a checkpoint serves a prompt that shares ``shared`` tokens with it."""
     present = [layer for layer in rung.saved.layers if layer is not None]
-    if not kv.can_keep(present, keep):
-        return None
     if rung.saved.whole:
         back = rung.length - shared
-        return Rung(shared, rung, None) if kv.can_trim(present, back) else None
+        return Rung(shared, rung, None) if kv.can_trim(present, back) and kv.can_keep(present, keep, back) else None
+    if not kv.can_keep(present, keep):
+        return None
     if shared < rung.length:
         return None
     for length, layers in longer:
-        if length >= rung.length and rung.saved.completed_by(layers):
+        if length >= rung.length and rung.saved.completed_by(layers, keep):
             return Rung(rung.length, rung, layers)
     return None
 

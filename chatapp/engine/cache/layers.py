@@ -125,16 +125,22 @@ def can_trim(layers: Sequence[Layer], n: int) -> bool:
     return all(layer_can_trim(layer, n) for layer in flat(layers))
 
 
-def nearest(layers: Sequence[Layer], length: int, limit: int) -> int:
-    """The last position up to ``limit`` to which `trim` can go back.
+def nearest(layers: Sequence[Layer], length: int, limit: int, keep: int) -> int:
+    """The last position up to ``limit`` to which `trim` can go back such that K may be ``keep`` there; 0 for none.
 
     Args:
         layers: The live layers.
         length: How many tokens they have read.
         limit: A position up to ``length``.
+        keep: K that is wanted.
     """
-    tries = {limit} | {layer.nearest(limit) for layer in flat(layers) if isinstance(layer, RotatingLayer)}
-    return next((stop for stop in sorted(tries, reverse=True) if can_trim(layers, length - stop)), 0)
+    rotating = [layer for layer in flat(layers) if isinstance(layer, RotatingLayer)]
+    tries = {limit}
+    for layer in rotating:
+        # The last one is where the first tokens are all held, so that any K can be had.
+        tries |= {layer.nearest(limit), min(limit, layer.max_size - 1)}
+    serve = (stop for stop in sorted(tries, reverse=True) if can_keep(layers, keep, length - stop))
+    return next((stop for stop in serve if can_trim(layers, length - stop)), 0)
 
 
 def trim(layers: Sequence[Layer], n: int) -> bool:
@@ -177,9 +183,9 @@ def prefix_of_longer(layers: Sequence[Layer]) -> bool:
     return all(recoverable(layer) for layer in layers)
 
 
-def can_keep(layers: Sequence[Layer], keep: int) -> bool:
-    """Whether `set_keep` would succeed."""
-    return all(layer.keep == keep or layer.dropped == 0 for layer in flat(layers) if isinstance(layer, RotatingLayer))
+def can_keep(layers: Sequence[Layer], keep: int, n: int = 0) -> bool:
+    """Whether `set_keep` would succeed once the last ``n`` tokens are forgotten."""
+    return all(layer.can_keep(keep, n) for layer in flat(layers) if isinstance(layer, RotatingLayer))
 
 
 def set_keep(layers: Sequence[Layer], keep: int) -> bool:

@@ -187,6 +187,10 @@ class RotatingLayer:
             column = start - other.dropped
             self.past = (*self.past, Segment.of(*other.straight(), column, start, stop))
 
+    def can_keep(self, keep: int, n: int = 0) -> bool:
+        """Whether K may become ``keep`` once the last ``n`` tokens are forgotten."""
+        return keep == self.keep or self.dropped == 0 or self._needed(self.offset - n) == self.keep
+
     def set_keep(self, keep: int) -> None:
         """Changes K.
 
@@ -224,7 +228,7 @@ class RotatingLayer:
         )
 
     def fill(self, keys: Columns, values: Columns, offset: int) -> None:
-        """Takes over columns as another layer's `ordered` returned them.
+        """Takes over columns as another layer's `straight` returned them.
 
         Args:
             keys: Keys.

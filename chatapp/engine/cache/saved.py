@@ -28,13 +28,14 @@ class Saved:
         """Whether it can be restored by itself."""
         return None not in self.layers
 
-    def completed_by(self, longer: Sequence[Layer | None]) -> bool:
-        """Whether the layers that were left out can be had from a longer cache over the same tokens."""
+    def completed_by(self, longer: Sequence[Layer | None], keep: int) -> bool:
+        """Whether the layers that were left out can be had, with K ``keep``, from a longer cache of the same tokens."""
         pairs = zip(self.layers, longer, strict=True)
         missing = [source for layer, source in pairs if layer is None]
-        return None not in missing and all(
-            kv.layer_can_trim(part, part.offset - self.length) for source in missing for part in kv.flat([source])
-        )
+        if None in missing:
+            return False
+        parts = [(part, part.offset - self.length) for part in kv.flat(missing)]
+        return all(kv.layer_can_trim(part, back) and part.can_keep(keep, back) for part, back in parts)
 
     @classmethod
     def of(cls, layers: Sequence[Layer | None], length: int) -> Saved:

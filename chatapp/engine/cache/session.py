@@ -144,7 +144,8 @@ class SessionCache:
         elif not kv.trim(self.layers, len(self._tokens) - plan.reused):
             raise ValueError("the live cache cannot be trimmed as planned")
         self.keep = self.limits.kept(keep)
-        kv.set_keep(self.layers, self.keep)
+        if not kv.set_keep(self.layers, self.keep):
+            raise ValueError("the rewound cache has another K than was planned")
         self._tokens = list(ids[: plan.reused])
         self.system_end = keep
         self._from_disk = False
@@ -239,8 +240,7 @@ class SessionCache:
         limit = len(ids) - 1  # one is left to feed: its logits give the next token
         keep = self.limits.kept(system_end)
         held = min(common(self._tokens, ids), limit) if self._sound() else 0
-        usable = held > 0 and kv.can_keep(self.layers, keep)
-        live = kv.nearest(self.layers, len(self._tokens), held) if usable else 0
+        live = kv.nearest(self.layers, len(self._tokens), held, keep) if held else 0
         rung = self.ladder.best(ids, limit, keep, self.layers, held)
         if rung is not None and rung.reach > live:
             return Plan(rung.reach, len(ids) - rung.reach, self._method("checkpoint")), rung
