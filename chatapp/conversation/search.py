@@ -91,7 +91,7 @@ def parse(text: str) -> Query:
         else:
             _add_words(term["phrase"] or term["word"] or "", unwanted if term["not"] else wanted)
             if not term["not"]:
-                query.marks.append(spaced(term["phrase"] or (term["word"] or "").rstrip("*")).strip())
+                query.marks.append(term["phrase"] or (term["word"] or "").rstrip("*"))
     query.words = " AND ".join(wanted)
     if unwanted and wanted:
         query.words = f"({query.words})" + "".join(f" NOT {part}" for part in unwanted)

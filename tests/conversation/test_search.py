@@ -227,3 +227,9 @@ def test_excerpts_are_cut_around_the_word():
     assert piece.startswith("…")
     assert piece.endswith("…")
     assert len(piece) < 170
+
+
+def test_excerpts_of_scripts_without_spaces_show_the_word(store, index):
+    made(store, "あ" * 300 + "東京" + "い" * 300)
+    [hit] = search(store.folder, "東京", index=index)
+    assert "東京" in hit.excerpt
