@@ -193,6 +193,22 @@ def test_ranks_agree_on_what_is_fed():
     assert tokens[1].entropy == pytest.approx(reference(logp[None])[0][0], abs=1e-4)
 
 
+def test_ranks_agree_on_where_to_pause():
+    """A rank whose own entropies never reach the threshold pauses where rank 0's does."""
+    model = make("llama")
+    free = list(generator(model).generate(PROMPT))
+    said = iter([0.5, 0.5, 9.0])
+
+    def rank_0(array):
+        ids = np.array(array).tolist()
+        known = ids[0] < 96  # an id, and not the bits of a float
+        return array if known else mx.array([next(said)]).view(mx.uint32)
+
+    decoder = generator(model, limits=Limits(max_tokens=12, pause_above=8.0), same=rank_0)
+    assert [token.id for token in decoder.generate(PROMPT)] == [token.id for token in free[:2]]
+    assert decoder.outcome.finish == "paused"
+
+
 def test_after_an_error_the_cache_is_empty():
     model = make("llama")
     calls = count()
