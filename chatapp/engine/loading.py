@@ -20,7 +20,7 @@ from mlx_lm.utils import load_adapters, load_model, load_tokenizer, maybe_set_re
 from chatapp.engine import precision  # noqa: E402
 from chatapp.engine.fetching import Fetched, fetch  # noqa: E402
 from chatapp.errors import ChatappError, UsageError  # noqa: E402
-from chatapp.models import fit  # noqa: E402
+from chatapp.models import caveats, fit  # noqa: E402
 from chatapp.models.conversions import read_conversion  # noqa: E402
 from chatapp.models.families import check_config  # noqa: E402
 from chatapp.models.folder import check_files, elements_by_type, read_config  # noqa: E402
@@ -109,6 +109,7 @@ def _load(ready: Fetched, request: Load, progress: Report) -> LoadedModel:
     context = spec.context or fit.trained_context(config) or UNKNOWN_CONTEXT
     decided = fit.decide(spec.title, need, context, request.max_kv_size or spec.max_kv_size or None, room)
 
+    caveat = caveats.note(config)
     model, config = _weights(folder, spec.title)
     if adapter:
         _adapt(model, adapter, spec.title)
@@ -126,7 +127,7 @@ def _load(ready: Fetched, request: Load, progress: Report) -> LoadedModel:
         dtype=plan.label,
         bytes=sum(array.nbytes for array in _arrays(model)),
         kv_bytes_per_token=need.per_token,
-        note=" ".join(filter(None, (conversion.note if conversion else "", plan.note, decided.note))),
+        note=" ".join(filter(None, (conversion.note if conversion else "", caveat, plan.note, decided.note))),
     )
 
 

@@ -15,7 +15,7 @@ from chatapp.engine import precision
 from chatapp.engine.convert import convert_gguf
 from chatapp.engine.loading import load
 from chatapp.errors import ChatappError, Interrupted, UsageError
-from chatapp.models import fit
+from chatapp.models import caveats, fit
 from chatapp.models.progress import silent
 from chatapp.protocol import Load
 from tests.models.gguf_files import Shape, write_gguf
@@ -243,6 +243,11 @@ def test_no_code_is_run(folder):
     path.write_text(json.dumps(config))
     with pytest.raises(ChatappError, match="The tokenizer of model"):
         load_folder(folder)
+
+
+def test_what_is_not_exact_with_a_family_is_told(folder, monkeypatch):
+    monkeypatch.setitem(caveats.CAVEATS, "llama", "something is odd")
+    assert load_folder(folder).note.endswith("something is odd.")
 
 
 def test_loading_can_be_stopped(folder):
