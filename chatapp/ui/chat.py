@@ -244,7 +244,7 @@ class Chat:
         """Where the engine keeps this conversation's prompt cache over restarts; None if the person wants none."""
         if not self._settings.cache.disk:
             return None
-        return str(paths.private_dir(paths.cache_dir() / "prompts") / f"{self.id}.safetensors")
+        return str(paths.prompt_cache(self.id))
 
     async def leave(self) -> None:
         """Tells the engine that the conversation is not shown any more; it saves what it has read of it."""
