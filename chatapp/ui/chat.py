@@ -33,14 +33,14 @@ class Chat:
         session: The conversation's file and tree. While the chat is open nobody else writes to it.
         changes: What happened since the screen looked last, oldest first.
         reply: The reply in flight, if there is one.
-        started, ended: What the engine said of the last reply here.
+        ended: What the engine said at the end of the last reply here.
     """
 
     def __init__(self, session: ConversationSession, link: EngineLink, settings: Settings) -> None:
         self.session = session
         self.changes: deque[Change] = deque()
         self.reply: Reply | None = None
-        self.started: Started | None = None
+        self._started: Started | None = None
         self.ended: Ended | None = None
         self._link = link
         self._settings = settings
@@ -59,6 +59,12 @@ class Chat:
     def busy(self) -> bool:
         """Whether a reply is in flight."""
         return self.reply is not None
+
+    @property
+    def started(self) -> Started | None:
+        """What the engine said when it had read the prompt of the reply in flight, else of the last one."""
+        in_flight = self.reply.started if self.reply is not None else None
+        return in_flight or self._started
 
     def path(self) -> list[Message]:
         """The messages shown, those before a reply in flight while there is one."""
@@ -266,7 +272,7 @@ class Chat:
         try:
             await reply.run(lambda number, loaded: self._request(number, loaded, reply.job))
         finally:
-            self.started = reply.started or self.started
+            self._started = self.started
             self.ended = reply.ended or self.ended
             self._candidates = tuple(each.writer.id for each in reply.written)
             self.reply = None

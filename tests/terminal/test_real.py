@@ -122,7 +122,8 @@ def test_sizes_help_and_list(start: Callable[..., Terminal]) -> None:
     ask(t, "Hello!")
     for columns, rows in ((160, 50), (40, 15), (20, 6), (80, 24)):
         t.resize(columns, rows)
-        t.until(lambda screen: "\n" in screen and "ready" in screen)
+        # The prompt and, below it, the last line of the screen are drawn at the new size.
+        t.until(lambda screen: "Write a" in screen and screen.splitlines()[-1].strip())
     t.until("Hello!")
     t.keys(F1)
     t.until("you are here")

@@ -270,7 +270,7 @@ class ChatScreen(Screen[None]):
         chat, loaded = self.workspace.chat, self.workspace.link.status.loaded
         if loaded is None:
             return
-        started = chat.reply.started if chat.reply is not None and chat.reply.started is not None else chat.started
+        started = chat.started
         capacity, cached = loaded.max_kv_size, cached_tokens(chat)
         keep = started.keep if started is not None else 0
         self._window.set_window(Window(capacity, min(cached, capacity), keep, max(0, cached - capacity)))

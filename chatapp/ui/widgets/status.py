@@ -62,7 +62,7 @@ def cached_tokens(chat: Chat) -> int:
     """Tokens of this conversation in the cache, as far as the engine has told; 0 while unknown."""
     reply = chat.reply
     if reply is not None and reply.started is not None:
-        return reply.started.prompt_tokens + reply.made
+        return reply.started.prompt_tokens + reply.made // reply.job.candidates
     return chat.ended.cached if chat.ended is not None else 0
 
 
