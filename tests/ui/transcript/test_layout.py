@@ -82,6 +82,10 @@ def test_a_stream_ends_with_the_rows_of_the_whole(source: str, width: int, cuts:
 
 
 @given(source=sources, width=widths)
+# What looked like a table, a fence or a reasoning part turns out to belong to the paragraph above it.
+@example(source="**text\na | b\n-|-x\nend** of it", width=30)
+@example(source="**text\n```x`` y** z", width=30)
+@example(source="a | b\n-|-\n1 | 2\nx y | z\n", width=30)
 @settings(deadline=None, max_examples=40)
 def test_a_stream_of_single_characters_shows_the_rows_of_each_prefix(source: str, width: int) -> None:
     check_stream(source, width, list(range(len(source))), every=True)

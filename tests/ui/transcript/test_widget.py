@@ -81,6 +81,18 @@ async def test_the_stream_is_followed_only_at_the_bottom() -> None:
         assert "▼ more below" not in "\n".join(screen_text(app))
 
 
+async def test_the_header_follows_the_stream() -> None:
+    app = Host(MessageView("a", "assistant", "", model="tiny", streaming=True))
+    async with app.run_test(size=(60, 10)) as pilot:
+        await pilot.pause()
+        app.transcript.append_tokens("a", [token(0, "one", 1.0)])
+        await pilot.pause()
+        assert "entropy 1.00  peak 1.00 nats" in screen_text(app)[0]
+        app.transcript.append_tokens("a", [token(1, " two", 3.0)])
+        await pilot.pause()
+        assert "entropy 2.00  peak 3.00 nats" in screen_text(app)[0]
+
+
 async def test_the_reading_position_survives_a_resize() -> None:
     app = Host(user("u", PARAGRAPHS), user("v", PARAGRAPHS))
     async with app.run_test(size=(60, 20)) as pilot:
