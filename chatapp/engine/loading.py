@@ -138,8 +138,8 @@ def _weights(folder: Path, title: str) -> tuple[nn.Module, dict[str, Any]]:
         return load_model(folder, lazy=True)
     except _LIBRARY_ERRORS as error:
         raise ChatappError(
-            f"{title} cannot be loaded from {folder} ({_first_line(error)}): its files do not fit together; "
-            "fetch it again, or choose another version.",
+            f"{title} cannot be loaded from {folder} ({_first_line(error)}): its files do not fit together or "
+            "ask for what mlx-lm does not have; fetch it again, or choose another version.",
             "model",
         ) from error
 
