@@ -36,7 +36,7 @@ from tests import tiny
 from tests.cache import chat
 from tests.cache.chat import Conversation, Message, Shown
 
-DEFAULT_OPERATIONS = 10_500
+DEFAULT_OPERATIONS = 10_000
 OPERATIONS = int(os.environ.get("CHATAPP_CACHE_OPERATIONS", DEFAULT_OPERATIONS))
 STEPS = 50
 
@@ -301,7 +301,7 @@ def test_any_sequence_of_operations_answers_as_a_cold_start(family: str) -> None
     run_state_machine_as_test(
         functools.partial(ChatMachine, family),
         settings=settings(
-            max_examples=-(-share // (STEPS - 1)),  # the first step sets up
+            max_examples=int(1.15 * share / (STEPS - 1)) + 1,  # the first step sets up, and a few sequences end early
             stateful_step_count=STEPS,
             deadline=None,
             database=None,
