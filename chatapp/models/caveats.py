@@ -13,7 +13,9 @@ CAVEATS: dict[str, str] = {
         "its last layers take positions from the number of tokens held, which are wrong once older ones are dropped"
     ),
     "minimax_m3_vl": "its sparse attention picks blocks of cache slots, which hold other tokens once it rotates",
-    "phi3small": "mlx-lm's block-sparse attention of this family reads beyond its arrays on a CPU",
+    "phi3small": (
+        "on a CPU its block-sparse attention in mlx-lm gives no numbers for more than one token, and can end the process"
+    ),
     "plamo3": "mlx-lm reads a prompt with a window one token wider than the window that it decodes with",
 }
 
@@ -25,4 +27,4 @@ def note(config: dict[str, Any]) -> str:
         config: The content of config.json.
     """
     caveat = CAVEATS.get(str(config.get("model_type")))
-    return f"Answers of this model can depend on how its text was read: {caveat}." if caveat else ""
+    return f"Not everything is exact with this model: {caveat}." if caveat else ""
