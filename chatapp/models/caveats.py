@@ -14,7 +14,7 @@ CAVEATS: dict[str, str] = {
     ),
     "minimax_m3_vl": "its sparse attention picks blocks of cache slots, which hold other tokens once it rotates",
     "phi3small": (
-        "on a CPU its block-sparse attention in mlx-lm gives no numbers for more than one token, and can end the process"
+        "on a CPU its block-sparse attention in mlx-lm gives no numbers for more than one token, or ends the process"
     ),
     "plamo3": "mlx-lm reads a prompt with a window one token wider than the window that it decodes with",
 }
