@@ -217,6 +217,27 @@ def test_undo_survives_reopening_and_redo_brings_back_what_followed_the_step(sto
     assert not session.undo()
 
 
+def test_a_new_change_after_undo_ends_redo(store):
+    session, ids = two_exchanges(store)
+    session.edit(ids["a"], "A2")
+    session.undo()
+    session.set_system("Be long.")
+    assert not session.redo()
+    session.undo()
+    session.add_message("user", "E")
+    assert not session.redo()
+
+
+def test_changing_between_versions_stays_where_the_branch_was_ended(store):
+    session, ids = two_exchanges(store)
+    new = session.edit(ids["b"], "B2", keep_following=True)
+    session.set_head(ids["c"], exact=True)
+    session.set_head(ids["b"])
+    assert contents(session) == ["A", "Bb", "C"]
+    session.set_head(new.id)
+    assert contents(reopened(store, session)) == ["A", "B2", "C"]
+
+
 def test_undo_after_going_on_does_not_take_the_new_turns_away(store):
     session, ids = two_exchanges(store)
     session.delete(ids["b"])
@@ -256,15 +277,16 @@ def test_a_growing_reply_is_written_down_every_second_and_recovered(store):
     time = 100.0
     session.clock = lambda: time
     writer = session.begin_reply(model="tiny", sampling={"temperature": 0.0})
-    for text in ["one", " two", " three"]:
+    for text in ["one", " two", " three", " four", " five"]:
         time += 0.6
         writer.append([token(text)])
-    # 1.2 s after the start the first two were written; the third waits for the next second. Now the process is gone.
+    # After 1.2 s the first two were written, after 2.4 s the next two; the last waits. Now the process is gone.
+    assert session.path.read_bytes().count(b'"type":"partial"') == 2
     crashed = store.folder / "crashed.jsonl"
     crashed.write_bytes(session.path.read_bytes())
     session.close()
     again = store.open("crashed")
-    assert contents(again) == ["A", "one two"]
+    assert contents(again) == ["A", "one two three four"]
     message = again.conversation.path()[-1]
     assert (message.finish, message.model, message.sampling) == ("error", "tiny", {"temperature": 0.0})
     assert len(again.notices) == 1
