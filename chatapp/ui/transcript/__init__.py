@@ -7,6 +7,8 @@
     transcript.replace(message_id, view)                        the reply ended, was edited, or gave way to a sibling
     transcript.set_memory(Memory(live_from=(id, char), kept=frozenset({system_id})))      what the model still sees
 
+    transcript.set_think_tags(ThinkTags(open, close))           of the loaded model (`protocol.Loaded`)
+
     transcript.heat = Heat.ENTROPY; .cycle_heat(); .unit = "bits"; .percentile = True; .ramp = "viridis"
     transcript.refresh_scales(); .scales
 

@@ -161,6 +161,14 @@ class Document:
             entry.version += 1
             self._changed(index)
 
+    def set_tags(self, tags: ThinkTags) -> None:
+        """Looks for reasoning parts between other strings."""
+        self.tags = tags
+        for entry in self.entries:
+            entry.layout = MessageLayout(entry.content, self.width, folded=entry.folded, tags=tags)
+            entry.version += 1
+        self._changed_all()
+
     def set_memory(self, memory: Memory) -> None:
         """Says what the model still sees."""
         if memory == self.memory:

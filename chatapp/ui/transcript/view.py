@@ -135,8 +135,12 @@ class TranscriptView(ScrollView, can_focus=True):
         self._rearranged(anchor)
 
     def set_think_tags(self, tags: ThinkTags) -> None:
-        """The strings around a reasoning part of the loaded model; takes effect for messages shown afterwards."""
-        self.document.tags = tags
+        """The strings around a reasoning part, of the loaded model; the usual ones if it has none of its own."""
+        tags = tags if tags.close else THINK  # replies of other models may be in the conversation
+        if tags != self.document.tags:
+            anchor = None if self._stick else self._anchor()
+            self.document.set_tags(tags)
+            self._rearranged(anchor)
 
     def _index(self, message_id: str) -> int | None:
         return self.document.index_of(message_id) if self.document.get(message_id) else None

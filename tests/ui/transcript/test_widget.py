@@ -10,7 +10,7 @@ from textual.color import Color
 from textual.geometry import Offset
 
 from chatapp.ui.heat import Heat
-from chatapp.ui.transcript import Memory, MessageView, Transcript
+from chatapp.ui.transcript import Memory, MessageView, ThinkTags, Transcript
 from chatapp.ui.transcript.lines import TEXT
 
 from .host import Host, reply, screen_text, token, tokens, user
@@ -314,6 +314,34 @@ async def test_reasoning_folds_and_unfolds() -> None:
         assert style_at(app, x, y).color != app.transcript.palette.look(TEXT).color
         x, y = find(app, "The answer")
         assert style_at(app, x, y).color == app.transcript.palette.look(TEXT).color
+
+
+async def test_reasoning_between_the_strings_of_another_model() -> None:
+    app = Host(reply("a", "[THINK]hidden[/THINK]\n\nanswer"))
+    async with app.run_test(size=(60, 12)) as pilot:
+        await pilot.pause()
+        find(app, "hidden")
+        app.transcript.set_think_tags(ThinkTags("[THINK]", "[/THINK]"))
+        await pilot.pause()
+        find(app, "▸ reasoning")
+        find(app, "answer")
+        assert "hidden" not in "\n".join(screen_text(app))
+
+
+async def test_the_percentile_scale_follows_the_tokens_shown() -> None:
+    pieces = [f"w{number} " for number in range(100)]
+    records = [token(number, piece, number / 10) for number, piece in enumerate(pieces)]
+    app = Host(MessageView("a", "assistant", "".join(pieces), records, "tiny"), heat=Heat.ENTROPY)
+    async with app.run_test(size=(60, 12)) as pilot:
+        await pilot.pause()
+        assert app.transcript.scales[Heat.ENTROPY].kind == "fixed"
+        app.transcript.percentile = True
+        await pilot.pause()
+        scale = app.transcript.scales[Heat.ENTROPY]
+        assert (scale.kind, scale.low, scale.high) == ("percentile", pytest.approx(5.9), pytest.approx(9.7))
+        app.transcript.percentile = False
+        await pilot.pause()
+        assert app.transcript.scales[Heat.ENTROPY].kind == "fixed"
 
 
 async def test_a_click_on_folded_reasoning_unfolds_it() -> None:
