@@ -130,7 +130,7 @@ def test_thirty_turns_at_512_tokens_are_those_of_a_cold_start(default_model_dir:
             assert talk.plans[-1].prefilled == 1
         if turn == 28:
             talk.edit(5, "Is that place crowded?")
-            assert talk.plans[-1].method == "checkpoint"
+            assert talk.plans[-1].method == "trim"
             assert talk.plans[-1].prefilled < 40
     assert len(talk.cache.tokens) > CAPACITY
     assert not kv.complete(talk.cache.layers)
