@@ -312,7 +312,7 @@ class Chat:
         try:
             return await client.ask(request)
         except EngineLost as error:
-            self._link.lost(error)
+            self._link.lost(error, client)
         except ChatappError as error:
             if not isinstance(request, Forecast):
                 self.changes.append(Said(str(error), "warning"))

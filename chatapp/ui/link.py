@@ -100,9 +100,9 @@ class EngineLink:
         """The engine, if it is ready to take requests."""
         return self._client if self.status.phase == "ready" else None
 
-    def lost(self, error: EngineLost) -> None:
-        """A request met the engine's end."""
-        if self.status.phase == "lost":
+    def lost(self, error: EngineLost, client: EngineClient | None) -> None:
+        """A request met the end of the engine that it was sent to; nothing if another one has taken its place."""
+        if self.status.phase == "lost" or client is not self._client:
             return
         self._client = None
         self._settle(EngineStatus("lost", self.status.model, message=str(error)))
@@ -111,7 +111,7 @@ class EngineLink:
         """Notices an engine that ended while nothing was asked of it."""
         client = self._client
         if client is not None and not client.alive and self.status.phase == "ready":
-            self.lost(EngineLost("The engine ended."))
+            self.lost(EngineLost("The engine ended."), client)
             self._asking = asyncio.create_task(self._ask_why(client), name="why did the engine end")
 
     async def _ask_why(self, client: EngineClient) -> None:
@@ -166,7 +166,7 @@ class EngineLink:
                     elif isinstance(event, Loaded):
                         self._settle(EngineStatus("ready", model, loaded=event))
         except EngineLost as error:
-            self.lost(error)
+            self.lost(error, self._client)
         except ChatappError as error:
             self._settle(EngineStatus("failed", model, message=str(error)))
 

@@ -117,7 +117,7 @@ class Reply:
         except NotReady as error:
             self._tell(Said(f"{error} Your message is saved; r asks again.", "warning"))
         except EngineLost as error:
-            self._link.lost(error)
+            self._link.lost(error, self._client)
             self._break_off("The engine ended while it replied; what there was is saved. F5 starts it again.")
         except ChatappError as error:
             self._break_off(str(error))

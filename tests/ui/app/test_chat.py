@@ -232,6 +232,21 @@ async def test_a_killed_engine_leaves_what_was_written_and_can_be_started_again(
     assert b.texts() == ["go", "back again."]
 
 
+async def test_starting_the_engine_again_in_the_middle_of_a_reply_keeps_what_is_there(bench):
+    b = bench(script=lambda request, candidate: "word " * 500, rate=200)
+    b.chat.send("go")
+    while not (b.chat.reply and b.chat.reply.written and b.chat.reply.written[0].writer.tokens):
+        await _tick()
+    old, b.engine = b.engine, FakeEngine()
+    b.link.restart()
+    old.die("It was closed.")
+    await b.chat.settled()
+    await b.link.ready()
+    assert b.link.status.phase == "ready"
+    assert b.chat.path()[-1].finish == "error"
+    assert b.texts() == b.reopened()
+
+
 async def test_a_refusal_of_the_engine_is_told_and_the_message_stays(bench):
     b = bench()
     b.engine.failure = Failed(0, "too_long", "The prompt is longer than the window; shorten it.")
