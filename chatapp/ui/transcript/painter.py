@@ -13,8 +13,8 @@ from chatapp.ui.transcript.lines import Line
 from chatapp.ui.transcript.render import Scene, render
 from chatapp.ui.transcript.wrap import clusters, is_simple
 
-#: Strips kept: some screens' worth.
-_KEPT = 2048
+#: Strips kept: some screens' worth. A strip is about thirty objects to Python's collector, so not more than that.
+_KEPT = 256
 
 
 @dataclass(frozen=True, slots=True)
