@@ -8,6 +8,7 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
+from textual import events
 from textual.pilot import Pilot
 
 from chatapp.conversation.store import Store
@@ -16,6 +17,7 @@ from chatapp.settings import Settings
 from chatapp.ui.app import ChatApp
 from chatapp.ui.link import EngineLink
 from chatapp.ui.screens.chat import ChatScreen
+from chatapp.ui.screens.first import FirstScreen
 from chatapp.ui.workspace import Workspace
 from tests.ui.fake_engine import FakeEngine
 
@@ -27,11 +29,14 @@ class Stage:
         said: All notifications so far.
     """
 
-    def __init__(self, engine: FakeEngine, folder: Path, settings: Settings, open_id: str | None = None) -> None:
+    def __init__(
+        self, engine: FakeEngine, folder: Path, settings: Settings, open_id: str | None = None, early: str = ""
+    ) -> None:
         self.engine = engine
         self.engines = [engine]
         self.store = Store(folder)
         self._open_id = open_id
+        self._early = early
         self._settings = settings
         self.app = ChatApp(settings, self._open, "fake-model")
         self.pilot: Pilot[object]
@@ -43,6 +48,9 @@ class Stage:
         self._notify(message, **options)
 
     def _open(self) -> Workspace:
+        first = self.app.screen
+        assert isinstance(first, FirstScreen)
+        first.typed += [events.Key(character, character) for character in self._early]
         link = EngineLink(self._start, lambda number, model: Load(number, model))
         id = self._open_id
         session = self.store.open(id) if id else self.store.new("fake-model", self._settings.system)
@@ -110,9 +118,10 @@ async def stage(
     size: tuple[int, int] = (80, 24),
     open_id: str | None = None,
     ready: bool = True,
+    early: str = "",
 ) -> AsyncGenerator[Stage, None]:
-    """Runs the app without a terminal."""
-    played = Stage(engine or FakeEngine(), folder, settings or Settings(), open_id)
+    """Runs the app without a terminal; ``early`` is typed before the chat is there."""
+    played = Stage(engine or FakeEngine(), folder, settings or Settings(), open_id, early)
     async with played.app.run_test(size=size, notifications=True) as pilot:
         played.pilot = pilot
         await played.until(lambda: played.app.chat_screen and played.app.screen is played.app.chat_screen)

@@ -160,6 +160,11 @@ async def test_a_draft_is_there_after_a_restart(tmp_path):
         assert s.texts[0] == "one"
 
 
+async def test_what_is_typed_before_the_chat_is_there_stands_in_the_prompt(tmp_path):
+    async with stage(tmp_path, early="quick") as s:
+        await s.until(lambda: s.screen.prompt.area.text == "quick")
+
+
 async def test_commands_complete_and_enter_runs_the_chosen_one(tmp_path):
     async with stage(tmp_path) as s:
         await s.type("/scre")
