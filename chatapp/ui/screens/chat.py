@@ -6,7 +6,7 @@ import asyncio
 import inspect
 from typing import TYPE_CHECKING, ClassVar, cast
 
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
@@ -53,6 +53,7 @@ class ChatScreen(Screen[None]):
     """See the module's docstring. What actions do is in `chatapp.ui.actions`."""
 
     CSS_PATH = "../app.tcss"
+    AUTO_FOCUS = "#prompt-area"
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("anywhere")]
     HORIZONTAL_BREAKPOINTS = WIDTHS
     VERTICAL_BREAKPOINTS = LOW
@@ -385,6 +386,13 @@ class ChatScreen(Screen[None]):
     async def _edit(self, id: str) -> None:
         self.transcript.focus_message(id)
         await self.run("message.edit")
+
+    def on_key(self, event: events.Key) -> None:
+        """What is typed while nothing has the keyboard (just after the start, for example) is for the prompt."""
+        if self.focused is None and event.is_printable and event.character is not None:
+            event.stop()
+            self.focus_prompt()
+            self.prompt.area.type_text(event.character)
 
     @on(Prompt.Ready)
     async def _completed(self) -> None:

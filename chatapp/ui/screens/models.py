@@ -58,13 +58,17 @@ class ModelsScreen(ModalScreen[str | None]):
         self._known: list[Known] = []
         self._shown: list[Known] = []
         self._downloading: set[str] = set()
+        # Held here: the look at the disk may end after the screen was left.
+        self._field = Input(placeholder="filter, or owner/repo, or a folder", compact=True)
+        self._options = OptionList(markup=False, compact=True)
+        self._note = Static("looking …", id="models-note", markup=False)
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog wide"):
             yield Static("Models", classes="dialog-title", markup=False)
-            yield Input(placeholder="filter, or owner/repo, or a folder", compact=True)
-            yield OptionList(markup=False, compact=True)
-            yield Static("looking …", id="models-note", markup=False)
+            yield self._field
+            yield self._options
+            yield self._note
             yield Static(
                 "● here  ◐ in part  ○ to download · Enter loads or downloads · Ctrl+S stops a download · Esc leaves",
                 classes="dialog-hint",
@@ -72,7 +76,7 @@ class ModelsScreen(ModalScreen[str | None]):
             )
 
     def on_mount(self) -> None:
-        self.query_one(OptionList).can_focus = False
+        self._options.can_focus = False
         self.run_worker(self._look, exclusive=True)
         self.set_interval(0.25, self._follow)
 
@@ -80,13 +84,13 @@ class ModelsScreen(ModalScreen[str | None]):
         try:
             self._known = await asyncio.to_thread(_all)
         except ChatappError as error:
-            self.query_one("#models-note", Static).update(visible(str(error)))
+            self._note.update(visible(str(error)))
             return
         self._show()
 
     def _show(self) -> None:
-        wanted = self.query_one(Input).value.strip().lower()
-        options = self.query_one(OptionList)
+        wanted = self._field.value.strip().lower()
+        options = self._options
         before = options.highlighted
         self._shown = [
             known for known in self._known if wanted in f"{known.entry.spec.name} {known.entry.spec.title}".lower()
@@ -98,13 +102,13 @@ class ModelsScreen(ModalScreen[str | None]):
         if self._shown:
             current = next((i for i, known in enumerate(self._shown) if known.entry.spec.name == self._loaded), 0)
             options.highlighted = min(before, len(self._shown) - 1) if before is not None else current
-        self._note()
+        self._show_note()
 
-    def _note(self) -> None:
-        index = self.query_one(OptionList).highlighted
-        note = self.query_one("#models-note", Static)
+    def _show_note(self) -> None:
+        index = self._options.highlighted
+        note = self._note
         if index is None or index >= len(self._shown):
-            wanted = self.query_one(Input).value.strip()
+            wanted = self._field.value.strip()
             note.update(visible(f"Enter looks for {wanted} on the Hub or this disk.") if wanted else "")
             return
         spec = self._shown[index].entry.spec
@@ -123,13 +127,13 @@ class ModelsScreen(ModalScreen[str | None]):
         self._show()
 
     def on_option_list_option_highlighted(self) -> None:
-        self._note()
+        self._show_note()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         self._take(self._shown[event.option_index].entry)
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        index = self.query_one(OptionList).highlighted
+        index = self._options.highlighted
         if index is not None and index < len(self._shown):
             self._take(self._shown[index].entry)
         elif event.value.strip():
@@ -143,13 +147,13 @@ class ModelsScreen(ModalScreen[str | None]):
             self._show()
 
     def on_key(self, event: events.Key) -> None:
-        options = self.query_one(OptionList)
+        options = self._options
         if event.key in ("up", "down"):
             event.stop()
             (options.action_cursor_up if event.key == "up" else options.action_cursor_down)()
 
     def action_stop(self) -> None:
-        index = self.query_one(OptionList).highlighted
+        index = self._options.highlighted
         if index is not None and index < len(self._shown):
             self._downloads.stop(self._shown[index].entry.spec.name)
 

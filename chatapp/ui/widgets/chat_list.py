@@ -56,11 +56,15 @@ class ChatList(Vertical):
         self._store = store
         self._entries: list[Entry] = []
         self._current = ""
+        # Held here: a search may end after the list was closed.
+        self._search = Input(placeholder="/ search", id="chats-search", compact=True)
+        self._options = ChatOptions(id="chats-options", markup=False, compact=True)
+        self._note = Static(id="chats-note", markup=False)
 
     def compose(self) -> ComposeResult:
-        yield Input(placeholder="/ search", id="chats-search", compact=True)
-        yield ChatOptions(id="chats-options", markup=False, compact=True)
-        yield Static(id="chats-note", markup=False)
+        yield self._search
+        yield self._options
+        yield self._note
 
     def on_mount(self) -> None:
         self.reload()
@@ -68,16 +72,16 @@ class ChatList(Vertical):
     @property
     def chosen(self) -> Entry | None:
         """The line under the cursor."""
-        index = self.query_one(ChatOptions).highlighted
+        index = self._options.highlighted
         return self._entries[index] if index is not None and index < len(self._entries) else None
 
     def focus_options(self) -> None:
         """Puts the keyboard on the lines."""
-        self.query_one(ChatOptions).focus()
+        self._options.focus()
 
     def focus_search(self) -> None:
         """Puts the keyboard on the search field."""
-        self.query_one(Input).focus()
+        self._search.focus()
 
     def show_current(self, id: str) -> None:
         """Marks the conversation that is open."""
@@ -86,7 +90,7 @@ class ChatList(Vertical):
 
     def reload(self) -> None:
         """Reads the conversations again."""
-        self.run_worker(partial(self._load, self.query_one(Input).value), exclusive=True, group="chats")
+        self.run_worker(partial(self._load, self._search.value), exclusive=True, group="chats")
 
     def on_input_changed(self, event: Input.Changed) -> None:
         event.stop()
@@ -105,11 +109,11 @@ class ChatList(Vertical):
             entries, note = [], str(error)
         if not entries and not note:
             note = "Nothing found." if query.strip() else "No conversation is saved yet."
-        self.query_one("#chats-note", Static).update(visible(note))
+        self._note.update(visible(note))
         self._show(entries)
 
     def _show(self, entries: list[Entry]) -> None:
-        options = self.query_one(ChatOptions)
+        options = self._options
         before = self.chosen
         self._entries = entries
         width = max(8, self.size.width - 4)

@@ -91,6 +91,7 @@ class Stage:
     async def say(self, text: str) -> None:
         """Sends a message and waits for the whole reply."""
         self.screen.focus_prompt()
+        await self.until(lambda: self.screen.focused is self.screen.prompt.area)
         self.screen.prompt.area.show_text(text)
         await self.press("enter")
         await self.settled()
@@ -125,6 +126,7 @@ async def stage(
     async with played.app.run_test(size=size, notifications=True) as pilot:
         played.pilot = pilot
         await played.until(lambda: played.app.chat_screen and played.app.screen is played.app.chat_screen)
+        await played.until(lambda: played.screen.focused is played.screen.prompt.area)
         if ready:
             await played.until(lambda: played.workspace.link.status.phase == "ready")
         yield played
