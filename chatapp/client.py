@@ -30,6 +30,7 @@ import msgspec
 
 from chatapp import paths, protocol
 from chatapp.errors import ChatappError
+from chatapp.launch import Hosts, watch
 from chatapp.protocol import (
     AnyEvent,
     AnyRequest,
@@ -112,10 +113,11 @@ class EngineClient(Protocol):
 
 
 class Engine:
-    """An engine process on this machine; see `EngineClient` for what each method does."""
+    """An engine: one process on this machine, or several ranks; see `EngineClient` for what each method does."""
 
-    def __init__(self, log: Path) -> None:
+    def __init__(self, log: Path, hosts: Hosts | None = None) -> None:
         self.log = log
+        self.hosts = hosts
         self._numbers = itertools.count(1)
         self._routes: dict[int, asyncio.Queue[AnyEvent | EngineLost]] = {}
         self._unsent: list[bytes] = []
@@ -123,6 +125,7 @@ class Engine:
         self._process: asyncio.subprocess.Process | None = None
         self._server: asyncio.Server | None = None
         self._folder: Path | None = None
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._hello: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
         self._lost: EngineLost | None = None
         self._closed = False
@@ -130,26 +133,32 @@ class Engine:
         self._reading: asyncio.Task[None] | None = None
 
     @classmethod
-    async def start(cls, log: Path | None = None) -> Engine:
+    async def start(cls, log: Path | None = None, hosts: Hosts | None = None) -> Engine:
         """Spawns an engine and returns at once; it connects, imports MLX and says hello in its own time.
 
         Args:
             log: File for the engine's stdout and stderr; by default a new one in `paths.log_dir`.
+            hosts: Machines that run it together; None is one process here.
 
         Raises:
             EngineLost: The process could not be started.
         """
-        engine = cls(log or _new_log())
+        engine = cls(log or _new_log(), hosts)
         engine._folder, path = _socket_path()
         engine._server = await asyncio.start_unix_server(engine._connected, path)
+        environment = dict(os.environ)
+        if hosts:  # mlx.launch leaves temporary files behind
+            engine._scratch = tempfile.TemporaryDirectory(prefix="chatapp-", ignore_cleanup_errors=True)
+            environment["TMPDIR"] = engine._scratch.name
         descriptor = os.open(engine.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             # In a session of its own: Ctrl+C in the terminal is for the client, which then cancels what it wants to.
             engine._process = await asyncio.create_subprocess_exec(
-                *_command(path),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=descriptor,
-                stderr=descriptor,
+                *(hosts.command(path) if hosts else _command(path)),
+                stdin=asyncio.subprocess.PIPE if hosts else asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE if hosts else descriptor,
+                stderr=asyncio.subprocess.STDOUT if hosts else descriptor,
+                env=environment,
                 start_new_session=True,
             )
         except OSError as error:
@@ -234,14 +243,21 @@ class Engine:
         try:
             await asyncio.wait_for(process.wait(), _CLOSE_SECONDS)
         except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            _kill(process)
             await process.wait()
+        if self._scratch:
+            self._scratch.cleanup()
 
     async def _watch(self) -> None:
         """Waits for the process to end, then for what it still sent, and tells every request in flight."""
-        assert self._process is not None
-        code = await self._process.wait()
+        process = self._process
+        assert process is not None
+        if self.hosts:
+            words = await watch(process, self.hosts, self.log)
+            self._lose(words)
+            await self._end_process(process)
+            return
+        code = await process.wait()
         if self._reading:
             await asyncio.wait([self._reading], timeout=1.0)
         self._lose(_last_words(code, self.log))
@@ -290,6 +306,12 @@ class Engine:
         if self._folder:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    """Ends the engine at once, all that mlx.launch started on this machine included."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _command(socket_path: str) -> list[str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from chatapp.errors import UsageError
+from chatapp.launch import Hosts
 from chatapp.protocol import Load, Sampling
 from chatapp.settings import Settings
 
@@ -28,6 +29,24 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--kv-bits", type=count, metavar="N", help="quantize the KV cache to N bits")
     group.add_argument("--adapter", metavar="FOLDER", help="LoRA adapter")
     group.add_argument("--draft", metavar="MODEL", help="model for speculative decoding, or “lookup”")
+    several = parser.add_argument_group("several machines")
+    several.add_argument(
+        "--hosts", metavar="FILE", type=Path, help="run the model on the hosts of an mlx.launch hostfile"
+    )
+    several.add_argument("-n", "--ranks", metavar="N", type=count, default=1, help="run N ranks on this machine")
+
+
+def hosts(arguments: argparse.Namespace) -> Hosts | None:
+    """The machines that the options name; None for one process here.
+
+    Raises:
+        UsageError: The hostfile cannot be used.
+    """
+    if arguments.hosts and arguments.ranks > 1:
+        raise UsageError("Give --hosts or -n, not both: a hostfile says how many ranks there are.")
+    if arguments.hosts:
+        return Hosts.from_file(arguments.hosts)
+    return Hosts.here(arguments.ranks) if arguments.ranks > 1 else None
 
 
 def load_request(arguments: argparse.Namespace, settings: Settings, request: int, model: str = "") -> Load:

@@ -114,7 +114,8 @@ class _Question:
 async def _ask(arguments: argparse.Namespace, settings: Settings, prompt: str, saved: Saved | None) -> int:
     place: Place | None = arguments.from_token
     model = (saved.model_at(place) if place else saved.model) if saved else ""
-    async with running(lambda number: common.load_request(arguments, settings, number, model)) as run:
+    hosts = common.hosts(arguments)
+    async with running(lambda number: common.load_request(arguments, settings, number, model), hosts) as run:
         question = _question(arguments, settings, prompt, saved, run.loaded.model)
         request = _generate(arguments, settings, question)
         ended = await _answer(request, _writer(arguments), question, run, saved)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from chatapp.commands.arguments import Parser, add_model_options, load_request
+from chatapp.commands.arguments import Parser, add_model_options, hosts, load_request
 from chatapp.errors import UsageError
 from chatapp.settings import Settings, load_settings
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import argparse
 
     from chatapp.conversation.session import ConversationSession
+    from chatapp.launch import Hosts
     from chatapp.ui.workspace import Workspace
 
 
@@ -24,6 +25,7 @@ def run(argv: list[str]) -> int:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("The chat needs a terminal; `chatapp ask` answers in a pipe.")
     settings = load_settings()
+    machines = hosts(arguments)
     # A conversation that is asked for must be there before the screen is taken; a new one can wait for the first paint.
     session = _saved(arguments.name) if arguments.name or arguments.latest else None
     model = arguments.model or (session.conversation.model if session else "") or settings.model
@@ -31,13 +33,17 @@ def run(argv: list[str]) -> int:
 
     from chatapp.ui.app import ChatApp
 
-    app = ChatApp(settings, lambda: _workspace(arguments, settings, session, model), model)
+    app = ChatApp(settings, lambda: _workspace(arguments, settings, session, model, machines), model)
     app.run(mouse=settings.mouse)
     return app.return_code or 0
 
 
 def _workspace(
-    arguments: argparse.Namespace, settings: Settings, session: ConversationSession | None, model: str
+    arguments: argparse.Namespace,
+    settings: Settings,
+    session: ConversationSession | None,
+    model: str,
+    machines: Hosts | None,
 ) -> Workspace:
     from chatapp.client import Engine
     from chatapp.conversation.store import Store
@@ -45,7 +51,9 @@ def _workspace(
     from chatapp.ui.workspace import Workspace
 
     store = Store()
-    link = EngineLink(Engine.start, lambda number, name: load_request(arguments, settings, number, name))
+    link = EngineLink(
+        lambda: Engine.start(hosts=machines), lambda number, name: load_request(arguments, settings, number, name)
+    )
     return Workspace(store, link, settings, session or store.new(model, settings.system))
 
 

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColum
 
 from chatapp.client import Engine
 from chatapp.errors import Interrupted
+from chatapp.launch import Hosts
 from chatapp.protocol import AnyEvent, AnyRequest, Cancel, Load, Loaded
 from chatapp.protocol import Progress as ProgressEvent
 from chatapp.text import visible
@@ -60,13 +61,13 @@ class Running:
 
 
 @contextlib.asynccontextmanager
-async def running(load: Callable[[int], Load]) -> AsyncGenerator[Running]:
-    """Starts an engine, loads the model that ``load`` asks for, and ends the engine in the end.
+async def running(load: Callable[[int], Load], hosts: Hosts | None = None) -> AsyncGenerator[Running]:
+    """Starts an engine, over several hosts if given, loads what ``load`` asks for, and ends the engine in the end.
 
     Raises:
         ChatappError: The model could not be loaded, or the engine ended.
     """
-    engine = await Engine.start()
+    engine = await Engine.start(hosts=hosts)
     try:
         yield Running(engine, await _load(engine, load(engine.next_request())))
     finally:

@@ -59,7 +59,8 @@ async def _score(arguments: argparse.Namespace, settings: Settings, text: str) -
     if not text:
         raise UsageError("There is nothing to score: the text is empty.")
     writer = _Json() if arguments.json else _Heat() if arguments.heat else _Table()
-    async with running(lambda number: common.load_request(arguments, settings, number)) as run:
+    hosts = common.hosts(arguments)
+    async with running(lambda number: common.load_request(arguments, settings, number), hosts) as run:
         await _write(run, text, arguments.alternatives, writer)
     return 130 if run.interrupted else 0
 

@@ -1,4 +1,7 @@
-"""Starts an engine: ``python -m chatapp.engine --connect SOCKET``. Only `chatapp.client` runs this."""
+"""Starts an engine: ``python -m chatapp.engine --connect SOCKET``. Only `chatapp.client` runs this.
+
+With ``--launched`` it is one of several ranks that mlx.launch started; rank 0 alone connects to the client.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,15 @@ import argparse
 import logging
 import os
 import signal
+import socket
 import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from chatapp.engine.transport import Connection
+from chatapp.engine.transport import Client, Connection, NoClient
+
+if TYPE_CHECKING:
+    from chatapp.engine.ranks import Ranks
 
 log = logging.getLogger("chatapp.engine")
 
@@ -17,30 +26,78 @@ def main() -> None:
     """Connects first, so that the process ends with its client even while it still imports MLX."""
     parser = argparse.ArgumentParser(prog="chatapp.engine")
     parser.add_argument("--connect", required=True, metavar="SOCKET")
+    parser.add_argument("--launched", action="store_true")
     arguments = parser.parse_args()
-    logging.basicConfig(format="%(asctime)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
+    rank = int(os.environ.get("MLX_RANK", "0")) if arguments.launched else None
+    who = "" if rank is None else f"rank {rank} on {socket.gethostname()}: "
+    logging.basicConfig(format=f"%(asctime)s {who}%(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client decides what an interrupt stops
+    client = _client(arguments.connect, rank or 0)
+    if rank is None:
+        _serve(client, None)
+    else:
+        _serve_as(rank, client)
+    _end(0)
+
+
+def _client(path: str, rank: int) -> Client:
+    if rank:
+        return NoClient()
     try:
-        connection = Connection.connect(arguments.connect)
+        return Connection.connect(path)
     except OSError as error:
-        log.error("nobody listens at %s (%s)", arguments.connect, error)
+        log.error("nobody listens at %s (%s)", path, error)
         sys.exit(1)
+
+
+def _serve(client: Client, rank: int | None) -> None:
     # The heavy imports (MLX, transformers) start here, after the fast BLAS is in place.
     from chatapp.engine.blas import use_fast_blas
 
     library = use_fast_blas()
     from chatapp.engine.server import Server
 
-    Server(connection, library).serve()
-    _end()
+    Server(client, library, _ranks(rank)).serve()
 
 
-def _end() -> None:
+def _serve_as(rank: int, client: Client) -> None:
+    """As one of several: whatever goes wrong here ends this process, and with it the others."""
+    from chatapp.engine import heartbeat
+    from chatapp.launch import LEFT
+
+    heartbeat.start(rank)
+    try:
+        _serve(client, rank)
+    except Exception as error:  # the process's border: the log has it, and the client reads the log
+        if "peer" in str(error):  # MLX's word for a rank that is gone
+            log.error("this rank ends, another one has gone (%s)", error)
+            _end(LEFT)
+        log.exception("this rank ends")
+        _end(1)
+
+
+def _ranks(rank: int | None) -> Ranks:
+    if rank is None:
+        from chatapp.engine.ranks import Alone
+
+        return Alone()
+    import mlx.core as mx
+
+    from chatapp.engine.distributed import Group
+
+    group = Group(mx.distributed.init(strict=True))
+    for name in ("MLX_HOSTFILE", "MLX_IBV_DEVICES"):  # temporary files of mlx.launch, which nobody else removes
+        if path := os.environ.get(name):
+            Path(path).unlink(missing_ok=True)
+    return group
+
+
+def _end(code: int) -> None:
     """Ends the process without tearing MLX's threads down, which can abort it ("terminate called")."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)
+    os._exit(code)
 
 
 if __name__ == "__main__":

@@ -11,14 +11,16 @@ import msgspec
 from chatapp import settings
 from chatapp.engine import loading
 from chatapp.engine.attention import Probe
-from chatapp.engine.cache import disk
+from chatapp.engine.cache import parts
 from chatapp.engine.cache.pool import CachePool
 from chatapp.engine.cache.session import CacheLimits, SessionCache
 from chatapp.engine.decode.candidates import CandidateGenerator
 from chatapp.engine.generation import Generation
 from chatapp.engine.loading import LOOKUP, LoadedModel
+from chatapp.engine.ranks import Ranks
 from chatapp.engine.reply import Reply
 from chatapp.engine.scored import score_text
+from chatapp.engine.sharding import Share, own_part
 from chatapp.engine.template import Rendered, Template
 from chatapp.errors import ChatappError, UsageError
 from chatapp.protocol import Choose, Forecast, Forecasted, Generate, Leave, Load, Loaded, Note, Sampling, Score
@@ -31,9 +33,10 @@ _CPU_CHUNK, _GPU_CHUNK = 128, 512
 class Chat:
     """The engine's state while a model is loaded."""
 
-    def __init__(self, loaded: LoadedModel, request: Load, budgets: settings.Cache) -> None:
+    def __init__(self, loaded: LoadedModel, request: Load, budgets: settings.Cache, ranks: Ranks) -> None:
         self._loaded = loaded
         self._budgets = budgets
+        self._ranks = ranks
         self._limits = CacheLimits(loaded.max_kv_size, request.keep, request.kv_bits, budgets.checkpoint_bytes)
         self._pool = CachePool(loaded.model, self._limits, budgets.pool_bytes)
         self._probe = Probe(loaded.model)
@@ -41,7 +44,7 @@ class Chat:
         self._template = Template(loaded.tokenizer, loaded.spec.template)
         #: By generation, until one is chosen or the conversation goes on: its id, and what its candidates left.
         self._undecided: dict[int, tuple[str, CandidateGenerator[Any, Any]]] = {}
-        self._chunk = _CPU_CHUNK if mx.default_device().type == mx.DeviceType.cpu else _GPU_CHUNK
+        self._chunk = ranks.least(_CPU_CHUNK if mx.default_device().type == mx.DeviceType.cpu else _GPU_CHUNK)
 
     @classmethod
     def load(cls, request: Load, reply: Reply) -> Chat:
@@ -50,7 +53,10 @@ class Chat:
         Raises:
             ChatappError: It cannot be loaded; the sentence says why.
         """
-        chat = cls(loading.load(request, reply.progress), request, settings.load_settings().cache)
+        ranks = reply.ranks
+        share = Share.of(ranks)
+        loaded = ranks.together(lambda report: loading.load(request, report, share), reply.progress)
+        chat = cls(loaded, request, _budgets(loaded, ranks), ranks)
         reply.send(chat._facts(request))
         return chat
 
@@ -61,7 +67,7 @@ class Chat:
         self._forget_candidates(request.conversation)
         candidates = Generation(
             loaded=self._loaded,
-            cache=self._cache(request, reply),
+            cache=self._cache(request, rendered, reply),
             draft_cache=self._draft_pool.get(request.conversation) if self._draft_pool is not None else None,
             probe=self._probe,
             rendered=rendered,
@@ -92,7 +98,7 @@ class Chat:
     def forecast(self, request: Forecast, reply: Reply) -> None:
         """Answers `Forecast`."""
         rendered = self._template.render(request.turns, request.continue_last, request.thinking)
-        plan = self._cache(request, reply).forecast(rendered.ids, rendered.system_end)
+        plan = self._cache(request, rendered, reply).forecast(rendered.ids, rendered.system_end)
         reply.send(Forecasted(request.request, len(rendered.ids), plan.reused, plan.prefilled, plan.method))
 
     def score(self, request: Score, reply: Reply) -> None:
@@ -105,7 +111,8 @@ class Chat:
         if not request.cache_file or not self._budgets.disk or request.conversation not in self._pool:
             return
         cache = self._pool.get(request.conversation)
-        reason = disk.save(cache, Path(request.cache_file), self._loaded.fingerprint, self._budgets.disk_bytes)
+        path = Path(request.cache_file)
+        reason = parts.save(cache, path, self._loaded.fingerprint, self._budgets.disk_bytes, self._ranks)
         if reason:
             reply.send(Note(request.request, reason))
 
@@ -125,18 +132,25 @@ class Chat:
             thinking=bool(self._template.thinking_key),
             think_open=tokenizer.think_start or "",
             think_close=tokenizer.think_end or "",
+            parallel=f"{loaded.parallel} ×{self._ranks.size}" if loaded.parallel else "",
             sampling=self._sampling(Sampling()),
             note=loaded.note,
         )
 
-    def _cache(self, request: Generate | Forecast, reply: Reply) -> SessionCache:
-        """The conversation's cache; the first time, as it was saved."""
-        known = request.conversation in self._pool
+    def _cache(self, request: Generate | Forecast, rendered: Rendered, reply: Reply) -> SessionCache:
+        """The conversation's cache, with the same content on all ranks; the first time, as it was saved."""
+        known = self._ranks.least(request.conversation in self._pool)
+        if not known:
+            self._pool.drop(request.conversation)
         cache = self._pool.get(request.conversation)
         if request.cache_file and not known and self._budgets.disk:
-            reason = disk.load(cache, Path(request.cache_file), self._loaded.fingerprint)
+            reason = parts.load(cache, Path(request.cache_file), self._loaded.fingerprint, self._ranks)
             if reason:
                 reply.send(Note(request.request, reason))
+        plan = cache.forecast(rendered.ids, rendered.system_end)
+        if not self._ranks.alike((plan.reused, plan.prefilled)):
+            # Layers of unlike size under one budget: a rank gave up a checkpoint that another has.
+            cache.forget()
         return cache
 
     def _forget_candidates(self, conversation: str) -> None:
@@ -177,6 +191,20 @@ class Chat:
                     f"cache of {capacity} has room for {room} of them: shorten it, or choose a larger max-kv-size.",
                     "too_long",
                 )
+
+
+def _budgets(loaded: LoadedModel, ranks: Ranks) -> settings.Cache:
+    """Rank 0's settings, in proportion to what this rank has of the model: so all ranks free the same things."""
+    own = msgspec.json.encode(settings.load_settings().cache)
+    shared = msgspec.json.decode(ranks.share(own), type=settings.Cache)
+    if loaded.parallel != "pipeline":
+        return shared
+    layers, all_layers = own_part(loaded.model)
+    return msgspec.structs.replace(
+        shared,
+        checkpoint_bytes=shared.checkpoint_bytes * layers // all_layers,
+        pool_bytes=shared.pool_bytes * layers // all_layers,
+    )
 
 
 def _draft_pool(loaded: LoadedModel, limits: CacheLimits) -> CachePool | None:

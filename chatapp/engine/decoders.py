@@ -70,7 +70,7 @@ def make_decoder(
         "attention": attention and not probe.reason,
         "reply": continued,
         "cancelled": reply.cancelled,
-        "same": reply.ranks.same,
+        "same": reply.same,
     }
     if len(seeds) > 1:
         return CandidateGenerator(seeds=seeds, **common)

@@ -34,13 +34,14 @@ class Fetched(msgspec.Struct, frozen=True):
         return sum(path.stat().st_size for path in self.folder.iterdir() if path.is_file())
 
 
-def fetch(model: str | ModelSpec, report: Report = silent, *, refresh: bool = False) -> Fetched:
+def fetch(model: str | ModelSpec, report: Report = silent, *, refresh: bool = False, ranks: int = 1) -> Fetched:
     """Makes a model ready, from wherever it comes.
 
     Args:
         model: A registry name, a source, a folder, a .gguf file, ``owner/repo``, or a spec.
         report: Progress; raises Interrupted to stop.
         refresh: Look for a newer revision of a hub model that is here already.
+        ranks: How many processes are to share the model; one that they cannot share is refused before its download.
 
     Raises:
         UsageError: There is no such model.
@@ -49,7 +50,7 @@ def fetch(model: str | ModelSpec, report: Report = silent, *, refresh: bool = Fa
     """
     spec = load_registry().find(model) if isinstance(model, str) else model
     try:
-        return _fetch(spec, report, refresh)
+        return _fetch(spec, report, refresh, ranks)
     except OSError as error:
         # A folder that may not be written, a disk that filled up: what the modules below do not explain themselves.
         where = f"{error.filename}: " if error.filename else ""
@@ -59,11 +60,11 @@ def fetch(model: str | ModelSpec, report: Report = silent, *, refresh: bool = Fa
         ) from error
 
 
-def _fetch(spec: ModelSpec, report: Report, refresh: bool) -> Fetched:
+def _fetch(spec: ModelSpec, report: Report, refresh: bool, ranks: int) -> Fetched:
     place = spec.place
     match place.kind:
         case "hf":
-            snapshot = hub.fetch_snapshot(place, report, refresh=refresh)
+            snapshot = hub.fetch_snapshot(place, report, refresh=refresh, ranks=ranks)
             return Fetched(spec, snapshot, snapshot.name)
         case "path":
             return Fetched(spec, _checked(Path(place.location)))

@@ -17,10 +17,11 @@ from mlx.utils import tree_flatten  # noqa: E402
 from mlx_lm.tokenizer_utils import TokenizerWrapper  # noqa: E402
 from mlx_lm.utils import load_adapters, load_model, load_tokenizer, maybe_set_recommended_wired_limit  # noqa: E402
 
-from chatapp.engine import precision  # noqa: E402
+from chatapp.engine import precision, sharding  # noqa: E402
 from chatapp.engine.fetching import Fetched, fetch  # noqa: E402
+from chatapp.engine.sharding import Share  # noqa: E402
 from chatapp.errors import ChatappError, UsageError  # noqa: E402
-from chatapp.models import caveats, fit  # noqa: E402
+from chatapp.models import caveats, fit, parallel  # noqa: E402
 from chatapp.models.conversions import read_conversion  # noqa: E402
 from chatapp.models.families import check_config  # noqa: E402
 from chatapp.models.folder import check_files, elements_by_type, read_config  # noqa: E402
@@ -56,6 +57,7 @@ class LoadedModel:
         bytes: Of the weights in memory.
         kv_bytes_per_token: Cache bytes for a token over all layers; 0 if its cache does not grow.
         draft: For speculative decoding: a model with the same tokenizer, ``lookup`` for prompt lookup, or None.
+        parallel: How the ranks share it; None where it is whole.
         note: What the person should know, as sentences; usually empty.
     """
 
@@ -70,11 +72,17 @@ class LoadedModel:
     bytes: int
     kv_bytes_per_token: int
     draft: LoadedModel | Literal["lookup"] | None = None
+    parallel: parallel.Kind | None = None
     note: str = ""
 
 
-def load(request: Load, progress: Report = silent) -> LoadedModel:
+def load(request: Load, progress: Report = silent, share: Share | None = None) -> LoadedModel:
     """Fetches what is missing and loads it.
+
+    Args:
+        request: Names the model, and what is special about it.
+        progress: Told a few times a second.
+        share: Which part of it is loaded; None for all. A draft model is small, so every rank has all of it.
 
     Raises:
         UsageError: There is no such model, or the request contradicts itself.
@@ -83,11 +91,13 @@ def load(request: Load, progress: Report = silent) -> LoadedModel:
     """
     if request.trust_remote_code:
         raise UsageError("chatapp never runs code that comes with a model: choose a model of a type that mlx-lm knows.")
-    loaded = _load(fetch(request.model, progress), request, progress)
+    ready = fetch(request.model, progress, ranks=share.ranks if share else 1)
+    loaded = _load(ready, request, progress, share)
     wanted = request.draft or loaded.spec.draft
     if not wanted or wanted == LOOKUP:
         return replace(loaded, draft=LOOKUP if wanted else None)
-    draft = _load(fetch(wanted, progress), Load(request.request, model=wanted), progress)
+    whole = Share(1, share.room - loaded.bytes) if share else None
+    draft = _load(fetch(wanted, progress), Load(request.request, model=wanted), progress, whole)
     if draft.tokenizer.get_vocab() != loaded.tokenizer.get_vocab():
         raise UsageError(
             f"{draft.spec.title} cannot draft for {loaded.spec.title}, their tokenizers differ: choose a smaller model "
@@ -96,16 +106,18 @@ def load(request: Load, progress: Report = silent) -> LoadedModel:
     return replace(loaded, draft=draft)
 
 
-def _load(ready: Fetched, request: Load, progress: Report) -> LoadedModel:
+def _load(ready: Fetched, request: Load, progress: Report, share: Share | None) -> LoadedModel:
     folder, spec = ready.folder, ready.spec
     adapter = _adapter(request.adapter or spec.adapter)
     config = read_config(folder, spec.title)
     check_config(config, spec.title)
     counts = elements_by_type(check_files(folder, spec.title))
-    room = fit.available_bytes()
-    plan = precision.plan(config, counts, room)
+    ranks = share.ranks if share else 1
+    kind = sharding.choose(config, spec.title, ranks, adapter is not None) if ranks > 1 else None
+    room = share.room if share else fit.available_bytes()
+    plan = precision.plan(config, counts, room * ranks)
     item_bytes = precision.cache_item_bytes(plan, request.kv_bits)
-    need = fit.Need(plan.bytes, fit.kv_bytes_per_token(config, item_bytes))
+    need = fit.Need(plan.bytes // ranks, fit.kv_bytes_per_token(config, item_bytes) // ranks)
     context = spec.context or fit.trained_context(config) or UNKNOWN_CONTEXT
     decided = fit.decide(spec.title, need, context, request.max_kv_size or spec.max_kv_size or None, room)
 
@@ -114,19 +126,22 @@ def _load(ready: Fetched, request: Load, progress: Report) -> LoadedModel:
     if adapter:
         _adapt(model, adapter, spec.title)
     precision.apply(model, plan)
+    if kind:
+        sharding.apply(model, kind, spec.title)
     _evaluate(model, spec.title, progress)
     conversion = read_conversion(folder)
     return LoadedModel(
         model=model,
         tokenizer=_tokenizer(folder, spec.title, config),
         spec=spec,
-        fingerprint=_fingerprint(ready, plan, adapter),
+        fingerprint=_fingerprint(ready, plan, adapter, f"{kind} {ranks}" if kind else ""),
         context=context,
         max_kv_size=decided.capacity,
         vocab_size=_vocab_size(config),
         dtype=plan.label,
         bytes=sum(array.nbytes for array in _arrays(model)),
         kv_bytes_per_token=need.per_token,
+        parallel=kind,
         note=" ".join(filter(None, (conversion.note if conversion else "", caveat, plan.note, decided.note))),
     )
 
@@ -192,13 +207,18 @@ def _tokenizer(folder: Path, title: str, config: dict[str, Any]) -> TokenizerWra
         ) from error
 
 
-def _fingerprint(ready: Fetched, plan: precision.Plan, adapter: Path | None) -> str:
+def _fingerprint(ready: Fetched, plan: precision.Plan, adapter: Path | None, divided: str) -> str:
     """Identifies what was loaded: by commit or content hash, else by the files' names, sizes and times."""
     digest = hashlib.blake2b(digest_size=16)
     folders = [] if ready.version else [ready.folder]
     if adapter:
         folders.append(adapter)
-    for part in (ready.version, plan.label, *(item for folder in folders for item in _inventory(folder))):
+    for part in (
+        ready.version,
+        plan.label,
+        *filter(None, [divided]),
+        *(item for folder in folders for item in _inventory(folder)),
+    ):
         digest.update(part.encode() + b"\0")
     digest.update((ready.folder / "config.json").read_bytes())
     return digest.hexdigest()

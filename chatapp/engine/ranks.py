@@ -1,15 +1,25 @@
-"""The one place that knows whether several processes decode together.
+"""What an engine needs to know of the processes that decode together with it.
 
-Every rank runs the same loop; rank 0 alone talks to the client. What only rank 0 can know (the next request, a cancel,
-the id it sampled) goes to the others through these calls, which all ranks make at the same step.
+Every rank runs the same loop; rank 0 alone talks to the client. What only one rank can know (the next request, a
+cancel, the id it sampled, how much memory it has) goes to the others through these calls, which all ranks make in the
+same order. `Alone` is one process; `chatapp.engine.distributed.Group` is several.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from chatapp.models.progress import Report
 
 if TYPE_CHECKING:
     import mlx.core as mx
+
+T = TypeVar("T")
+
+#: Waits for the client's next request, at most so many seconds (None: as long as it takes). Gives the request's frame
+#: body, an empty one once the client has gone, and None if nothing came in time.
+Receive = Callable[[float | None], bytes | None]
 
 
 class Ranks(Protocol):
@@ -25,6 +35,15 @@ class Ranks(Protocol):
         """How many processes there are."""
         ...
 
+    @property
+    def here(self) -> int:
+        """How many of them share this machine."""
+        ...
+
+    def next_request(self, receive: Receive) -> bytes:
+        """The next request's frame body, on every rank; empty once the client has gone. Only rank 0 receives."""
+        ...
+
     def share(self, data: bytes) -> bytes:
         """Rank 0's bytes, on every rank; the other ranks' argument is ignored."""
         ...
@@ -33,8 +52,32 @@ class Ranks(Protocol):
         """Rank 0's flag, on every rank."""
         ...
 
+    def alike(self, numbers: Sequence[int]) -> bool:
+        """Whether every rank gave the same numbers, each below 2**63."""
+        ...
+
+    def least(self, number: int) -> int:
+        """The smallest of the ranks' numbers."""
+        ...
+
+    def together(self, task: Callable[[Report], T], report: Report) -> T:
+        """Has each rank do a long task by itself, without collectives in it, and leave it with the others.
+
+        Args:
+            task: Is given a ``report`` to call a few times a second.
+            report: Where this rank's progress goes; it may raise `Interrupted`.
+
+        Raises:
+            ChatappError: What ended the task, on whichever rank; it is raised on all of them.
+        """
+        ...
+
     def same(self, array: mx.array) -> mx.array:
         """Rank 0's values of a small integer array (sampled ids), on every rank, without evaluating it."""
+        ...
+
+    def total(self, array: mx.array) -> mx.array:
+        """The sum over the ranks of a float array, on every rank, without evaluating it."""
         ...
 
 
@@ -43,6 +86,10 @@ class Alone:
 
     rank = 0
     size = 1
+    here = 1
+
+    def next_request(self, receive: Receive) -> bytes:
+        return receive(None) or b""
 
     def share(self, data: bytes) -> bytes:
         return data
@@ -50,5 +97,17 @@ class Alone:
     def agree(self, flag: bool) -> bool:
         return flag
 
+    def alike(self, numbers: Sequence[int]) -> bool:
+        return True
+
+    def least(self, number: int) -> int:
+        return number
+
+    def together(self, task: Callable[[Report], T], report: Report) -> T:
+        return task(report)
+
     def same(self, array: mx.array) -> mx.array:
+        return array
+
+    def total(self, array: mx.array) -> mx.array:
         return array

@@ -16,9 +16,9 @@ import mlx.core as mx
 from chatapp import protocol
 from chatapp.engine.chat import Chat
 from chatapp.engine.fetching import fetch
-from chatapp.engine.ranks import Alone, Ranks
+from chatapp.engine.ranks import Ranks
 from chatapp.engine.reply import Reply
-from chatapp.engine.transport import Connection
+from chatapp.engine.transport import Client
 from chatapp.errors import ChatappError, UsageError
 from chatapp.protocol import (
     AnyRequest,
@@ -40,18 +40,22 @@ log = logging.getLogger(__name__)
 
 
 class Server:
-    """Owns the connection, and the model that is loaded with everything that hangs on it (`Chat`)."""
+    """Owns the client's end, and the model that is loaded with everything that hangs on it (`Chat`)."""
 
-    def __init__(self, connection: Connection, blas: str, ranks: Ranks | None = None) -> None:
-        self._connection = connection
+    def __init__(self, client: Client, blas: str, ranks: Ranks) -> None:
+        self._client = client
         self._blas = blas
-        self._ranks = ranks or Alone()
+        self._ranks = ranks
         self._chat: Chat | None = None
 
     def serve(self) -> None:
-        """Answers requests until the client says `Shutdown` or goes away."""
-        self._connection.send(self._hello())
-        while body := self._ranks.share(self._connection.receive()):
+        """Answers requests until the client says `Shutdown` or goes away.
+
+        Raises:
+            Exception: With several ranks, whatever went wrong on this one alone; its process has to end.
+        """
+        self._client.send(self._hello())
+        while body := self._ranks.next_request(self._client.receive):
             request = protocol.decode_request(body)
             if isinstance(request, Shutdown):
                 return
@@ -72,14 +76,14 @@ class Server:
         )
 
     def _answer(self, request: AnyRequest) -> None:
-        reply = Reply(request.request, self._connection, self._ranks)
+        reply = Reply(request.request, self._client, self._ranks)
         try:
             self._carry_out(request, reply)
         except ChatappError as error:
             reply.send(Failed(request.request, error.kind, str(error)))
-        except MemoryError:
-            reply.send(Failed(request.request, "memory", _OUT_OF_MEMORY))
         except Exception as error:  # the process's border: the person hears of it, the log has the rest
+            if self._ranks.size > 1:
+                raise  # the other ranks wait in the middle of this request: see `chatapp.engine.distributed`
             log.exception("request %s failed", type(request).__name__)
             reply.send(_failure(request.request, error))
 
@@ -91,7 +95,9 @@ class Server:
                 mx.clear_cache()
                 self._chat = Chat.load(request, reply)
             case Fetch():
-                ready = fetch(request.model, reply.progress)
+                ready = self._ranks.together(
+                    lambda report: fetch(request.model, report, ranks=self._ranks.size), reply.progress
+                )
                 reply.send(Fetched(request.request, request.model, str(ready.folder), ready.bytes))
             case Generate():
                 self._loaded().generate(request, reply)
@@ -122,7 +128,7 @@ _OUT_OF_MEMORY = (
 def _failure(request: int, error: Exception) -> Failed:
     """A sentence for an error that no code expected; MLX says "out of memory" only in words."""
     words = f"{type(error).__name__}: {error}".splitlines()[0][:300]
-    if any(
+    if isinstance(error, MemoryError) or any(
         mark in words.lower() for mark in ("out of memory", "unable to allocate", "attempting to allocate", "bad_alloc")
     ):
         return Failed(request, "memory", _OUT_OF_MEMORY)

@@ -12,7 +12,7 @@ import os
 import queue
 import socket
 import threading
-from typing import BinaryIO
+from typing import BinaryIO, Protocol
 
 import msgspec
 
@@ -25,8 +25,37 @@ log = logging.getLogger(__name__)
 GRACE_SECONDS = 1.0
 
 
+class Client(Protocol):
+    """The client as the engine's loop sees it: requests come out of `receive`, events go in through `send`."""
+
+    def receive(self, timeout: float | None) -> bytes | None:
+        """The next request's frame body; empty once the client has gone, None if none came within ``timeout`` s."""
+        ...
+
+    def cancelled(self, request: int) -> bool:
+        """Whether the client has cancelled a request, or has gone."""
+        ...
+
+    def send(self, event: AnyEvent) -> None:
+        """Sends an event; drops it if the client has gone."""
+        ...
+
+
+class NoClient:
+    """What a rank other than 0 has in a client's place: it learns everything from rank 0."""
+
+    def receive(self, timeout: float | None) -> bytes | None:
+        return None
+
+    def cancelled(self, request: int) -> bool:
+        return False
+
+    def send(self, event: AnyEvent) -> None:
+        pass
+
+
 class Connection:
-    """Requests come out of `receive` one after another, as frame bodies; events go in through `send`."""
+    """A client at the other end of a socket; see `Client` for what each method does."""
 
     def __init__(self, peer: socket.socket) -> None:
         self._peer = peer
@@ -47,16 +76,18 @@ class Connection:
         threading.Thread(target=connection._read, name="socket", daemon=True).start()
         return connection
 
-    def receive(self) -> bytes:
-        """The next request's frame body, as soon as there is one; empty once the client has gone."""
-        return b"" if self._gone.is_set() else self._bodies.get()
+    def receive(self, timeout: float | None) -> bytes | None:
+        if self._gone.is_set():
+            return b""
+        try:
+            return self._bodies.get(timeout=timeout)
+        except queue.Empty:
+            return None
 
     def cancelled(self, request: int) -> bool:
-        """Whether the client has cancelled a request, or has gone."""
         return self._gone.is_set() or request in self._cancelled
 
     def send(self, event: AnyEvent) -> None:
-        """Sends an event; drops it if the client has gone."""
         try:
             self._peer.sendall(protocol.frame(event))
         except OSError:

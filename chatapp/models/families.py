@@ -51,13 +51,18 @@ def check_config(config: dict[str, Any], title: str) -> None:
 
 def is_known(model_type: str) -> bool:
     """Whether mlx-lm has a model file for a type, directly or under another name."""
-    folder = _package()
-    name = _aliases().get(model_type, model_type)
-    path = folder / "models" / f"{name}.py"
-    if not re.fullmatch(r"[\w-]+", name) or not path.is_file():
+    path = model_file(model_type)
+    if path is None:
         return False
     source = path.read_text("utf-8")
     return all(re.search(rf"\b{word}\b", source) for word in ("Model", "ModelArgs"))
+
+
+def model_file(model_type: str) -> Path | None:
+    """The source file of mlx-lm for a type; None if there is none."""
+    name = _aliases().get(model_type, model_type)
+    path = _package() / "models" / f"{name}.py"
+    return path if re.fullmatch(r"[\w-]+", name) and path.is_file() else None
 
 
 @functools.cache

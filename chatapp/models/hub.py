@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from chatapp.errors import ChatappError
-from chatapp.models import transfer
+from chatapp.models import parallel, transfer
 from chatapp.models.families import check_config
 from chatapp.models.folder import check_files, read_config
 from chatapp.models.progress import Report, Step
@@ -80,13 +80,14 @@ def cached_repositories() -> list[Source]:
     return [Source("hf", f"{owner}/{'--'.join(repo)}") for _, owner, *repo in names]
 
 
-def fetch_snapshot(place: Source, report: Report, *, refresh: bool = False) -> Path:
+def fetch_snapshot(place: Source, report: Report, *, refresh: bool = False, ranks: int = 1) -> Path:
     """Downloads what is missing of a repository's revision.
 
     Args:
         place: A source of kind ``hf``.
         report: Progress per file, and overall (``file`` empty); raises Interrupted to stop.
         refresh: Ask for newer files, even if some are cached. A revision that is a commit never has any.
+        ranks: How many processes are to share the model.
 
     Returns:
         The snapshot's folder in the shared cache; its name is the commit.
@@ -100,7 +101,7 @@ def fetch_snapshot(place: Source, report: Report, *, refresh: bool = False) -> P
         return cached
     report(Step("resolve", 0, 0, file=place.location))
     try:
-        return _fetch(place, report)
+        return _fetch(place, report, ranks)
     except ChatappError:
         raise
     except transfer.errors() as error:
@@ -110,7 +111,7 @@ def fetch_snapshot(place: Source, report: Report, *, refresh: bool = False) -> P
         raise problem from error
 
 
-def _fetch(place: Source, report: Report) -> Path:
+def _fetch(place: Source, report: Report, ranks: int) -> Path:
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.utils import disable_progress_bars
 
@@ -127,6 +128,8 @@ def _fetch(place: Source, report: Report) -> Path:
     names = [config.name]
     folder = Path(snapshot_download(place.location, revision=commit, allow_patterns=names))
     check_config(read_config(folder, place.location), place.location)
+    if ranks > 1:
+        parallel.choose(read_config(folder, place.location), place.location, ranks)
     _download(place, commit, files, report)
     names += [file.name for file in files]
     return Path(snapshot_download(place.location, revision=place.revision or None, allow_patterns=names))

@@ -45,13 +45,16 @@ def tokenizer(
     return made
 
 
-def write_model(folder: Path, *, context: int = 65536, template: str | None = CHATML, family: str = "llama") -> Path:
-    """Writes the folder and returns it."""
+def write_model(
+    folder: Path, *, context: int = 65536, template: str | None = CHATML, family: str = "llama", **sizes: int
+) -> Path:
+    """Writes the folder and returns it; ``sizes`` replace entries of the family's small configuration."""
     folder.mkdir(parents=True, exist_ok=True)
     made = tokenizer(template)
     made.save_pretrained(folder)
-    config = {**CONFIGS[family], "vocab_size": len(made), "max_position_embeddings": context}
-    model = make(family, vocab_size=len(made), max_position_embeddings=context)
+    changed = {**sizes, "vocab_size": len(made), "max_position_embeddings": context}
+    config = {**CONFIGS[family], **changed}
+    model = make(family, **changed)
     mx.save_safetensors(
         str(folder / "model.safetensors"), dict(tree_flatten(model.parameters())), metadata={"format": "mlx"}
     )

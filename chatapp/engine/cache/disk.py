@@ -56,9 +56,10 @@ class _Contents(msgspec.Struct, frozen=True):
     system_end: int
     tokens: tuple[int, ...]
     rungs: tuple[_Rung, ...]
+    stamp: str = ""
 
 
-def save(cache: SessionCache, path: Path, fingerprint: str, budget: int = DISK_BUDGET) -> str | None:
+def save(cache: SessionCache, path: Path, fingerprint: str, budget: int = DISK_BUDGET, stamp: str = "") -> str | None:
     """Writes a conversation's cache, atomically and readable by the user only; the oldest others go if need be.
 
     Args:
@@ -66,6 +67,7 @@ def save(cache: SessionCache, path: Path, fingerprint: str, budget: int = DISK_B
         path: The file; its name ends in `SUFFIX`.
         fingerprint: Identifies the model, its weights and adapter.
         budget: Bytes that all saved caches of the folder may take; 0 saves nothing.
+        stamp: Marks files that belong together (`chatapp.engine.cache.parts`).
 
     Returns:
         None; or, when nothing was saved, the reason as a sentence.
@@ -88,6 +90,7 @@ def save(cache: SessionCache, path: Path, fingerprint: str, budget: int = DISK_B
         system_end=cache.system_end,
         tokens=tuple(cache.tokens),
         rungs=tuple(_Rung(rung.kind, rung.length, _present(rung)) for rung in rungs),
+        stamp=stamp,
     )
     saved = [layer for rung in rungs for layer in rung.saved.layers if layer is not None]
     try:
@@ -123,10 +126,19 @@ def load(cache: SessionCache, path: Path, fingerprint: str) -> str | None:
         _fill(cache, contents, saved)
         path.touch()
     except (OSError, RuntimeError, ValueError, KeyError, AttributeError, TypeError, msgspec.MsgspecError) as error:
-        cache.reset()
-        cache.ladder.clear()
+        cache.forget()
         return f"The saved prompt cache could not be read and was ignored ({error})."
     return None
+
+
+def stamp(path: Path) -> str:
+    """The stamp of a saved cache; empty where there is none, or no readable file."""
+    try:
+        with path.open("rb") as file:
+            header = msgspec.json.decode(file.read(int.from_bytes(file.read(8), "little")))
+        return msgspec.json.decode(header["__metadata__"]["chatapp"], type=_Contents).stamp
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, MemoryError, msgspec.MsgspecError):
+        return ""
 
 
 def _worth_saving(cache: SessionCache) -> list[Checkpoint]:

@@ -200,6 +200,11 @@ class SessionCache:
         self.layers[:] = self.fresh()
         self._tokens = []
 
+    def forget(self) -> None:
+        """Empties the live cache and gives up the checkpoints."""
+        self.reset()
+        self.ladder.clear()
+
     def fresh(self) -> list[Layer]:
         """Empty layers for this cache."""
         return kv.make(self.model, self.limits.max_kv_size, self.keep, self.limits.kv_bits, self._spare)

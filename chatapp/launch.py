@@ -1,0 +1,261 @@
+"""How an engine is started over several ranks by mlx.launch, and how the client knows that all of them are alive.
+
+    hosts = Hosts.from_file(path) or Hosts.here(3)       who takes part
+    hosts.command(socket)                                 what to run
+    await watch(process, hosts, log)                      returns when a rank has died or gone silent, with a sentence
+
+What mlx.launch's ranks print comes out of its standard output, one line after another; `chatapp.engine.heartbeat` has
+the ranks' side of the signs of life in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import re
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import psutil
+
+from chatapp.errors import UsageError
+from chatapp.text import visible
+
+#: Without a sign of life for so long, in seconds, the other side counts as gone.
+SILENCE = 10.0
+
+#: Until a rank's first sign of life, in seconds: ssh connects, Python starts.
+STARTING = 60.0
+
+#: Exit code of a rank that ends because others have; so that the first to die can be told from those who followed.
+LEFT = 75
+
+#: mlx.launch ends the ranks that are left by SIGTERM.
+_FOLLOWED = (LEFT, -15)
+_AFTER_DEATH = 0.5
+_SECOND = 1.0
+_BEAT = re.compile(rb"\x01(\d+)\x02")
+_EXIT = re.compile(r"Node with rank (\d+) (?:exited with code (-?\d+)|was killed)")
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+_SSH_FAILED = 255
+
+
+def beat(rank: int) -> bytes:
+    """A rank's sign of life, as a line."""
+    return b"\x01%d\x02\n" % rank
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """The machines that run the ranks.
+
+    Attributes:
+        names: By rank, as ssh knows them; rank 0 is on this machine.
+        options: For mlx.launch.
+    """
+
+    names: tuple[str, ...]
+    options: tuple[str, ...]
+
+    @classmethod
+    def here(cls, ranks: int) -> Hosts:
+        """Several ranks on this machine."""
+        threads = max(1, (os.cpu_count() or 1) // ranks)
+        share = [f"--env={name}={threads}" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name not in os.environ]
+        return cls(("127.0.0.1",) * ranks, ("-n", str(ranks), *share))
+
+    @classmethod
+    def from_file(cls, path: Path) -> Hosts:
+        """The hosts of an mlx.launch hostfile.
+
+        Raises:
+            UsageError: It cannot be read, names no hosts, or does not begin with this machine.
+        """
+        try:
+            content = json.loads(path.read_bytes())
+        except OSError as error:
+            raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from error
+        except ValueError as error:
+            raise UsageError(f"{path} is not JSON ({error}): make it with `mlx.distributed_config`.") from error
+        names = _names(content)
+        if not names:
+            raise UsageError(
+                f"{path} is not a hostfile of mlx.launch: it names no hosts with “ssh”; make it with "
+                "`mlx.distributed_config`."
+            )
+        if not _is_this_machine(names[0]):
+            raise UsageError(
+                f"{path} begins with {names[0]}: put this machine first, because chatapp runs rank 0 here."
+            )
+        return cls(tuple(names), ("--hostfile", str(path.resolve())))
+
+    @property
+    def _only_here(self) -> bool:
+        return all(name == "127.0.0.1" for name in self.names)
+
+    def command(self, socket_path: str) -> list[str]:
+        """The command line that starts an engine over the hosts, which then connects to a socket on this machine."""
+        port = _free_ports(4 * len(self.names))
+        return [
+            *(sys.executable, "-m", "chatapp.engine.mlx_launch", *self.options),
+            *("--starting-port", str(port), "--nccl-port", str(port)),
+            # What mlx.launch leaves behind goes to a folder of its own; MLX has its compiled kernels in the usual one.
+            *(("--env", f"TMPDIR={tempfile.gettempdir()}") if self._only_here else ()),
+            *("--", sys.executable, "-m", "chatapp.engine", "--launched", "--connect", socket_path),
+        ]
+
+
+async def watch(process: asyncio.subprocess.Process, hosts: Hosts, log: Path) -> str:
+    """Keeps the signs of life going and the ranks' output in the log, until a rank is lost or all have ended.
+
+    Args:
+        process: mlx.launch, its standard input and output piped.
+        hosts: Who takes part.
+        log: File that what the ranks print is added to.
+
+    Returns:
+        What happened, as a sentence that ends with the last words of whoever was lost.
+    """
+    beating = asyncio.create_task(_beat(process))
+    output = _Output(len(hosts.names))
+    try:
+        with log.open("ab") as file:
+            while not output.exits and output.silent() is None and await _more(process, output, file):
+                pass
+            # Who died first is clear when the others' ends have been told as well.
+            until = time.monotonic() + _AFTER_DEATH
+            while output.exits and time.monotonic() < until and await _more(process, output, file):
+                pass
+    finally:
+        beating.cancel()
+    return _sentence(output, hosts, log)
+
+
+async def _more(process: asyncio.subprocess.Process, output: _Output, file: BinaryIO) -> bool:
+    """Takes what was printed, waiting a moment for it; false at the end of it."""
+    assert process.stdout is not None
+    try:
+        data = await asyncio.wait_for(process.stdout.read(1 << 16), 0.2)
+    except TimeoutError:
+        return True
+    for line in output.lines(data):
+        file.write(line)
+    file.flush()
+    return bool(data)
+
+
+async def _beat(process: asyncio.subprocess.Process) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(ConnectionError):
+        while True:
+            process.stdin.write(b"\n")
+            await process.stdin.drain()
+            await asyncio.sleep(_SECOND)
+
+
+class _Output:
+    """What mlx.launch printed: signs of life, ends of ranks, and lines for the log."""
+
+    def __init__(self, ranks: int) -> None:
+        self.exits: list[tuple[int, int | None]] = []
+        self._heard = [time.monotonic() + STARTING - SILENCE] * ranks
+        self._partial = b""
+
+    def lines(self, data: bytes) -> Iterable[bytes]:
+        """Takes some output and gives the lines of it that are for the log."""
+        now = time.monotonic()
+        whole, newline, self._partial = (self._partial + data).rpartition(b"\n")
+        if not data:
+            whole, self._partial = self._partial, b""
+        for line in whole.split(b"\n") if whole or newline else ():
+            beats = [int(rank) for rank in _BEAT.findall(line)]
+            for rank in beats:
+                if rank < len(self._heard):
+                    self._heard[rank] = now
+            rest = _BEAT.sub(b"", line)
+            self._note_exits(rest.decode("utf-8", "replace"))
+            if rest or not beats:
+                yield rest + b"\n"
+
+    def silent(self) -> int | None:
+        """The rank that has been silent for too long, if one has."""
+        now = time.monotonic()
+        return next((rank for rank, heard in enumerate(self._heard) if now - heard > SILENCE), None)
+
+    def _note_exits(self, line: str) -> None:
+        for rank, code in _EXIT.findall(line):
+            if code != "0":
+                self.exits.append((int(rank), int(code) if code else None))
+
+
+def _sentence(output: _Output, hosts: Hosts, log: Path) -> str:
+    if output.exits:
+        rank, code = next((end for end in output.exits if end[1] not in _FOLLOWED), output.exits[0])
+        how = _how(code)
+    elif (silent := output.silent()) is not None:
+        rank, how = silent, f"has given no sign of life for {SILENCE:.0f} seconds"
+    else:
+        return f"The engine ended; start it again. {_last_words(log, None)}"
+    name = hosts.names[rank] if rank < len(hosts.names) else "an unknown host"
+    return f"Rank {rank} on {name} {how}; start the engine again. {_last_words(log, rank)}"
+
+
+def _how(code: int | None) -> str:
+    if code == -9:
+        return "was killed (by a person, or by the system for want of memory)"
+    if code is None or code < 0:
+        return "was ended by a signal"
+    if code == _SSH_FAILED:
+        return "could not be reached by ssh"
+    return f"ended with code {code}"
+
+
+def _last_words(log: Path, rank: int | None) -> str:
+    """The last line of the log that a rank wrote, or else the last one at all."""
+    try:
+        text = log.read_bytes()[-65536:].decode("utf-8", "replace")
+    except OSError:
+        text = ""
+    lines = [_ESCAPE.sub("", line).strip() for line in text.split("\n")]
+    lines = [line for line in lines if line and not _EXIT.search(line)]
+    own = [line for line in lines if f"rank {rank} on " in line]
+    if not lines:
+        return f"Its log {log} is empty."
+    return f"Its log {log} ends: {visible((own or lines)[-1][:300])}"
+
+
+def _names(content: Any) -> list[str]:
+    entries = content.get("hosts") if isinstance(content, dict) else content
+    if not isinstance(entries, list):
+        return []
+    names = [entry.get("ssh") if isinstance(entry, dict) else None for entry in entries]
+    return [name for name in names if isinstance(name, str) and name] if all(names) else []
+
+
+def _is_this_machine(name: str) -> bool:
+    own = socket.gethostname()
+    names = {"localhost", own, own.split(".")[0], f"{own.split('.')[0]}.local"}
+    addresses = {address.address for found in psutil.net_if_addrs().values() for address in found}
+    return name.rpartition("@")[2] in names | addresses
+
+
+def _free_ports(count: int) -> int:
+    """The first of some neighbouring ports that nobody listens on here; other machines are hoped to be alike."""
+    while True:
+        first = random.randrange(20000, 60000 - count)
+        with contextlib.ExitStack() as stack:
+            try:
+                for port in range(first, first + count):
+                    stack.enter_context(socket.socket()).bind(("", port))
+            except OSError:
+                continue
+        return first

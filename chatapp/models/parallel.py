@@ -1,0 +1,119 @@
+"""Whether and how several ranks can share a model, found out before anything large is downloaded and without MLX.
+
+Tensor parallel (mlx-lm's ``shard``): every rank computes its share of each layer's heads. Pipeline (``pipeline``):
+every rank computes some of the layers. Which of them a family has is read from mlx-lm's source.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from typing import Any, Literal
+
+from chatapp.errors import UsageError
+from chatapp.models.families import model_file
+
+Kind = Literal["tensor", "pipeline"]
+
+#: Sizes in config.json that ranks divide among themselves in tensor parallel.
+_DIVIDED = {
+    "num_attention_heads": "attention heads",
+    "num_key_value_heads": "key-value heads",
+    "intermediate_size": "values inside its feed-forward layers",
+    "moe_intermediate_size": "values inside its experts",
+}
+
+
+def choose(config: dict[str, Any], title: str, ranks: int) -> Kind:
+    """How ``ranks`` processes share a model: tensor parallel where they can, else as a pipeline.
+
+    Args:
+        config: The content of config.json.
+        title: Names the model in the error.
+        ranks: At least 2.
+
+    Raises:
+        UsageError: The family has neither, or the number of ranks does not fit the model.
+    """
+    kinds = supported(str(config.get("model_type")))
+    text = {**config, **(config.get("text_config") or {})}
+    odd = _undivided(text, ranks)
+    layers = text.get("num_hidden_layers")
+    if "tensor" in kinds and not odd:
+        return "tensor"
+    if "pipeline" in kinds and not (isinstance(layers, int) and layers < ranks):
+        return "pipeline"
+    if "tensor" in kinds:
+        raise UsageError(
+            f"{title} cannot be divided among {ranks} machines or ranks: it has {odd}. Choose a number that divides "
+            "them, or another model."
+        )
+    if "pipeline" in kinds:
+        raise UsageError(f"{title} has {layers} layers, too few for {ranks} ranks: take fewer.")
+    raise UsageError(
+        f"{title} is of the type “{config.get('model_type')}”, which mlx-lm cannot divide among several machines: "
+        "run it on one, or choose another model."
+    )
+
+
+@functools.cache
+def supported(model_type: str) -> frozenset[Kind]:
+    """What mlx-lm's model file for a type offers."""
+    path = model_file(model_type)
+    if path is None:
+        return frozenset()
+    classes = {node.name: node for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.ClassDef)}
+    found: set[Kind] = set()
+    if "Model" in classes and "shard" in _methods(classes["Model"]):
+        found.add("tensor")
+    inner = _class_of_inner_model(classes.get("Model"))
+    if inner in classes and ("pipeline" in _methods(classes[inner]) or "PipelineMixin" in _bases(classes[inner])):
+        found.add("pipeline")
+    return frozenset(found)
+
+
+def _undivided(text: dict[str, Any], ranks: int) -> str:
+    """What of the model the ranks do not divide, in words; empty if they divide everything."""
+    latent = bool(text.get("kv_lora_rank"))  # one latent for all heads: every rank keeps it whole
+    for key, words in _DIVIDED.items():
+        value = text.get(key)
+        values = value if isinstance(value, list) else [value]
+        if latent and key == "num_key_value_heads":
+            continue
+        for number in values:
+            if isinstance(number, int) and number % ranks:
+                return f"{number} {words}"
+    group = _group_size(text)
+    inside = text.get("intermediate_size")
+    if group and isinstance(inside, int) and inside // ranks % group:
+        return f"{inside} values inside its feed-forward layers, quantized in groups of {group}"
+    return ""
+
+
+def _group_size(config: dict[str, Any]) -> int:
+    """Of quantized weights: a group cannot be split; 0 for plain ones."""
+    table = config.get("quantization") or config.get("quantization_config")
+    size = table.get("group_size") if isinstance(table, dict) else None
+    return size if isinstance(size, int) else 0
+
+
+def _methods(node: ast.ClassDef) -> set[str]:
+    return {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+
+
+def _bases(node: ast.ClassDef) -> set[str]:
+    return {base.id for base in node.bases if isinstance(base, ast.Name)}
+
+
+def _class_of_inner_model(node: ast.ClassDef | None) -> str:
+    """The class of ``self.model``, which is where mlx-lm has the pipeline."""
+    for item in ast.walk(node) if node else ():
+        if (
+            isinstance(item, ast.Assign)
+            and isinstance(item.targets[0], ast.Attribute)
+            and item.targets[0].attr == "model"
+            and isinstance(item.value, ast.Call)
+            and isinstance(item.value.func, ast.Name)
+        ):
+            return item.value.func.id
+    return ""

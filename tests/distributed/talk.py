@@ -1,0 +1,162 @@
+"""A conversation with everything in it, told to an engine; what came of it can be compared with another engine's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from chatapp.client import Engine
+from chatapp.protocol import (
+    AnyEvent,
+    Cancel,
+    Choose,
+    Ended,
+    Forecast,
+    Forecasted,
+    Generate,
+    Leave,
+    Load,
+    Loaded,
+    Sampling,
+    Score,
+    Scored,
+    Started,
+    Tokens,
+    Turn,
+)
+from chatapp.tokens import Token
+
+GREEDY = Sampling(temperature=0.0, max_tokens=8)
+SEEDED = Sampling(temperature=1.0, top_p=0.95, seed=11, max_tokens=8)
+ADAPTIVE = Sampling(sampler="adaptive", seed=5, max_tokens=8)
+
+
+@dataclass
+class Said:
+    """What an engine answered to one step.
+
+    Attributes:
+        step: Names it.
+        facts: What has to be equal on engines of any size.
+        tokens: Records, of all candidates one after another.
+    """
+
+    step: str
+    facts: tuple[object, ...]
+    tokens: list[Token] = field(default_factory=list)
+
+    @property
+    def ids(self) -> list[int]:
+        return [token.id for token in self.tokens]
+
+
+@dataclass
+class Talk:
+    """Talks to one engine."""
+
+    engine: Engine
+    said: list[Said] = field(default_factory=list)
+    cache_file: str | None = None
+    conversation: str = "c"
+
+    async def load(self, model: Path, **options: object) -> Loaded:
+        loaded = await self.engine.ask(Load(self.engine.next_request(), str(model), **options))  # pyright: ignore
+        assert isinstance(loaded, Loaded)
+        return loaded
+
+    async def reply(self, step: str, *turns: Turn, sampling: Sampling = GREEDY, **options: object) -> Turn:
+        """One reply (the first candidate's), as a turn for later prompts."""
+        forecast = await self.engine.ask(
+            Forecast(self.engine.next_request(), self.conversation, turns, cache_file=self.cache_file)
+        )
+        assert isinstance(forecast, Forecasted)
+        request = Generate(
+            self.engine.next_request(), self.conversation, turns, sampling, cache_file=self.cache_file, **options
+        )  # pyright: ignore
+        events = [event async for event in self.engine.request(request)]
+        started = next(event for event in events if isinstance(event, Started))
+        ended = sorted((event for event in events if isinstance(event, Ended)), key=lambda end: end.candidate)
+        by_candidate = [_tokens(events, end.candidate) for end in ended]
+        assert (forecast.reused, forecast.prefilled) == (started.reused, started.prefilled)
+        facts = (started.reused, started.prefilled, started.method, *((end.finish, end.text) for end in ended))
+        self.said.append(Said(step, facts, [token for tokens in by_candidate for token in tokens]))
+        if len(ended) > 1:
+            await self.engine.ask(Choose(self.engine.next_request(), request.request, 1))
+            return Turn("assistant", ended[1].text, tuple(token.id for token in by_candidate[1]))
+        return Turn("assistant", ended[0].text, tuple(token.id for token in by_candidate[0]))
+
+    async def cancelled(self, *turns: Turn) -> None:
+        """A reply that is stopped after its first token; how far it gets is a matter of speed."""
+        request = Generate(
+            self.engine.next_request(), self.conversation, turns, Sampling(temperature=1.0, max_tokens=5000)
+        )
+        ended: Ended | None = None
+        async for event in self.engine.request(request):
+            if isinstance(event, Tokens):
+                self.engine.post(Cancel(self.engine.next_request(), target=request.request))
+            if isinstance(event, Ended):
+                ended = event
+        assert ended is not None
+        assert ended.finish == "cancelled"
+
+    async def scored(self, text: str) -> None:
+        events = [event async for event in self.engine.request(Score(self.engine.next_request(), text))]
+        self.said.append(Said("score", (), [t for event in events if isinstance(event, Scored) for t in event.tokens]))
+
+    async def left(self) -> None:
+        await self.engine.ask(Leave(self.engine.next_request(), self.conversation, self.cache_file))
+
+
+def _tokens(events: list[AnyEvent], candidate: int) -> list[Token]:
+    return [t for e in events if isinstance(e, Tokens) and e.candidate == candidate for t in e.tokens]
+
+
+async def everything(engine: Engine, model: Path, *, capacity: int, words: int) -> list[Said]:
+    """Edits, regenerations, cancels, candidates and rotation, in one conversation.
+
+    Args:
+        engine: Just started.
+        model: Folder.
+        capacity: C; the conversation grows beyond it.
+        words: Length of the longer messages.
+    """
+    talk = Talk(engine)
+    await talk.load(model, max_kv_size=capacity, keep=6)
+    system = Turn("system", "You are brief.")
+    first = Turn("user", "What is the capital of France?")
+    answer = await talk.reply("first", system, first)
+    seeded = await talk.reply("regenerated with a seed", system, first, sampling=SEEDED)
+    second = Turn("user", "And " + "the queen of the castle and " * words + "the sea?")
+    more = await talk.reply("second", system, first, seeded, second, attention=True)
+    await talk.reply("another branch", system, first, answer, second)
+    await talk.cancelled(system, first, seeded, second, more, Turn("user", "Go on."))
+    edited = Turn("user", "What is the capital of Spain?")
+    again = await talk.reply("edited", system, edited, sampling=SEEDED)
+    chosen = await talk.reply("candidates", system, edited, again, second, sampling=SEEDED, candidates=3)
+    third = Turn("user", "Tell me a story about " + "one, two, three and " * words + "a king.")
+    long = await talk.reply("beyond C", system, edited, again, second, chosen, third, sampling=ADAPTIVE)
+    await talk.reply("rotated", system, edited, again, second, chosen, third, long, Turn("user", "Yes!"))
+    await talk.reply("back, where C was passed", system, edited, again, second, chosen, Turn("user", "No?"))
+    await talk.reply("paused", system, first, sampling=SEEDED, pause_above=4.0)
+    await talk.scored("The quick brown fox jumps over the lazy dog. Yes! No?")
+    return talk.said
+
+
+def assert_alike(one: list[Said], several: list[Said], tolerance: float = 1e-4) -> None:
+    """Equal ids and facts; H, V, S and attention within ``tolerance``."""
+    assert [said.step for said in one] == [said.step for said in several]
+    for expected, found in zip(one, several, strict=True):
+        assert found.facts == expected.facts, expected.step
+        assert found.ids == expected.ids, expected.step
+        assert expected.ids or expected.step == "paused"
+        for a, b in zip(expected.tokens, found.tokens, strict=True):
+            for x, y in zip(_numbers(a), _numbers(b), strict=True):
+                assert abs(x - y) <= tolerance, (expected.step, a, b)
+
+
+def _numbers(token: Token) -> list[float]:
+    found = [token.entropy, token.varentropy, token.surprisal, token.sampled_entropy]
+    if attention := token.attention:
+        found += [attention.entropy, attention.varentropy, attention.agreement, attention.interaction]
+        found += [*attention.layers, *(seen.weight for seen in attention.top)]
+    return found
