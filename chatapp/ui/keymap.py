@@ -105,9 +105,7 @@ ACTIONS: tuple[Action, ...] = (
     _action("anywhere", "chat.sampling", "f8", "Sampling", "Sampling settings of this conversation", "sampling"),
     _action("anywhere", "chat.set", "", "Set", "Set one sampling option", "set", "option value"),
     _action("anywhere", "chat.pause", "", "Pause", "Stop before a token above this entropy", "pause", "[nats|off]"),
-    _action(
-        "anywhere", "chat.thinking", "", "Reasoning", "Reasoning, if the model can", "thinking", "[on|off]"
-    ),
+    _action("anywhere", "chat.thinking", "", "Reasoning", "Reasoning, if the model can", "thinking", "[on|off]"),
     _action("anywhere", "chat.rename", "", "Rename", "Name this conversation", "rename", "[title]"),
     _action("anywhere", "chat.export", "", "Export", "Export as HTML, Markdown or JSON", "export", "[file]"),
     _action("anywhere", "chat.retry_save", "", "Save again", "Try to save again after a failure", "save"),
