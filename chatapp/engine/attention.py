@@ -14,6 +14,8 @@ valid keys only. For one layer with A[h, k] the attention of head h to key k and
                   distance, which unlike a mean over keys does not shrink as the context grows
     interaction   mean over heads and keys of |s|
 
+Where ranks share the heads (`Across`), the means are over the heads of all ranks, two collectives for a step.
+
 An attention sink (a learned logit without a key) takes its share of the mass: it counts as one more outcome in the
 entropy and is no key anywhere else.
 """
@@ -22,7 +24,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -39,6 +41,9 @@ _NAME = "scaled_dot_product_attention"
 
 #: How many of the most attended positions are reported.
 TOP = 8
+
+#: Means over this process's heads in, means over all heads out: the same arrays unless ranks share the heads.
+Across = Callable[[Sequence[mx.array]], Sequence[mx.array]]
 
 
 class LayerAttention(NamedTuple):
@@ -63,15 +68,24 @@ class LayerAttention(NamedTuple):
         total = _surprise(self.weights).sum(axis=-1)
         return total if self.sink is None else total + _surprise(self.sink)
 
-    def agreement(self) -> mx.array:
-        """Shape ``(batch,)``, in [0, 1]."""
-        distance = mx.abs(self.weights - self.weights.mean(axis=1, keepdims=True))
-        return 0.5 * distance.sum(axis=-1).mean(axis=-1)
+    def distance(self, mean: mx.array) -> mx.array:
+        """Mean total variation distance of the heads from ``mean``, shape ``(batch, keys)``; shape ``(batch,)``."""
+        return 0.5 * mx.abs(self.weights - mean[:, None, :]).sum(axis=-1).mean(axis=-1)
 
     def interaction(self) -> mx.array:
         """Shape ``(batch,)``."""
         count = mx.broadcast_to(self.valid, self.scores.shape).sum(axis=(1, 2))
         return mx.abs(self.scores).sum(axis=(1, 2)) / count
+
+
+class LayerStatistics(NamedTuple):
+    """One layer's statistics over its heads, each of shape ``(batch,)``; ``weights`` of shape ``(batch, keys)``."""
+
+    entropy: mx.array
+    varentropy: mx.array
+    agreement: mx.array
+    interaction: mx.array
+    weights: mx.array
 
 
 class Summary(NamedTuple):
@@ -100,7 +114,14 @@ class Probe:
         reason: Why this model's attention cannot be read, as a sentence; empty where it can.
     """
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, across: Across = lambda means: means) -> None:
+        """Prepares to watch.
+
+        Args:
+            model: An mlx-lm model.
+            across: Where ranks share the heads, makes their means those of all heads.
+        """
+        self._across = across
         self._modules = _attention_modules(model)
         self.reason = "" if self._modules else _reason(model)
         self._calls: list[tuple[mx.array, Any, Any, float, Any, mx.array | None]] = []
@@ -125,24 +146,23 @@ class Probe:
         """The last attention layer's statistics, for samplers; None where no attention took place."""
         if not self._calls:
             return None
-        last = attention(*self._calls[-1])
-        entropies = last.entropies()
-        return AttentionScores(entropies.mean(axis=-1), entropies.var(axis=-1), last.agreement(), last.interaction())
+        (last,) = statistics([attention(*self._calls[-1])], self._across)
+        return AttentionScores(last.entropy, last.varentropy, last.agreement, last.interaction)
 
     def summary(self, top: int = TOP) -> Summary | None:
         """All layers' statistics, for records; None where no attention took place."""
         seen = self.layers()
         if not seen:
             return None
-        entropies = [layer.entropies() for layer in seen]
-        means = mx.stack([heads.mean(axis=-1) for heads in entropies], axis=1)
+        found = statistics(seen, self._across)
+        means = mx.stack([layer.entropy for layer in found], axis=1)
         return Summary(
             means.mean(axis=1),
-            _mean([heads.var(axis=-1) for heads in entropies]),
-            _mean([layer.agreement() for layer in seen]),
-            _mean([layer.interaction() for layer in seen]),
+            _mean([layer.varentropy for layer in found]),
+            _mean([layer.agreement for layer in found]),
+            _mean([layer.interaction for layer in found]),
             means,
-            *_most_attended(seen, top),
+            *_most_attended([layer.weights for layer in found], [layer.positions for layer in seen], top),
         )
 
     def _attend(
@@ -197,6 +217,29 @@ def attention(
     return LayerAttention(weights, mx.where(valid, scores, 0.0), valid, sink, places)
 
 
+def statistics(seen: Sequence[LayerAttention], across: Across) -> list[LayerStatistics]:
+    """What the heads of each layer do on the whole, the heads of other ranks included."""
+    entropies = [layer.entropies() for layer in seen]
+    count = len(seen)
+    first = across(
+        [
+            *(heads.mean(axis=-1) for heads in entropies),
+            *(layer.interaction() for layer in seen),
+            *(layer.weights.mean(axis=1) for layer in seen),
+        ]
+    )
+    means, interactions, weights = first[:count], first[count : 2 * count], first[2 * count :]
+    second = across(
+        [
+            *(mx.square(heads - mean[:, None]).mean(axis=-1) for heads, mean in zip(entropies, means, strict=True)),
+            *(layer.distance(mean) for layer, mean in zip(seen, weights, strict=True)),
+        ]
+    )
+    return [
+        LayerStatistics(*row) for row in zip(means, second[:count], second[count:], interactions, weights, strict=True)
+    ]
+
+
 def _masked(scores: mx.array, mask: Any) -> tuple[mx.array, mx.array]:
     """Scores with an additive mask added, and which keys the last query may see."""
     if mask is None or isinstance(mask, str):  # "causal": the last query sees every key
@@ -210,21 +253,23 @@ def _masked(scores: mx.array, mask: Any) -> tuple[mx.array, mx.array]:
     return scores + mx.where(visible, row, 0).astype(mx.float32), visible
 
 
-def _most_attended(seen: list[LayerAttention], top: int) -> tuple[mx.array, mx.array]:
-    """Positions with the highest weight, averaged over heads and over the layers that can name their positions."""
-    placed = [layer for layer in seen if layer.positions]
-    batch = seen[0].weights.shape[0]
+def _most_attended(
+    weights: Sequence[mx.array], positions: Sequence[list[int] | None], top: int
+) -> tuple[mx.array, mx.array]:
+    """Positions with the highest weight, averaged over the layers that can name their positions."""
+    placed = [(mean, places) for mean, places in zip(weights, positions, strict=True) if places]
+    batch = weights[0].shape[0]
     if not placed:
         return mx.zeros((batch, 0), mx.uint32), mx.zeros((batch, 0))
-    length = 1 + max(max(layer.positions or ()) for layer in placed)
+    length = 1 + max(max(places) for _, places in placed)
     total = mx.zeros((batch, length))
     previous: list[int] | None = None
     columns = mx.array([])
-    for layer in placed:
-        if layer.positions != previous:  # layers of one kind share their positions
-            previous = layer.positions
-            columns = mx.array(previous or ())
-        total = total.at[:, columns].add(layer.weights.mean(axis=1))
+    for mean, places in placed:
+        if places != previous:  # layers of one kind share their positions
+            previous = places
+            columns = mx.array(previous)
+        total = total.at[:, columns].add(mean)
     total = total / len(placed)
     best = metrics.top(total, top)
     return best, mx.take_along_axis(total, best, axis=-1)

@@ -9,8 +9,7 @@ import mlx.core as mx
 import msgspec
 
 from chatapp import settings
-from chatapp.engine import loading
-from chatapp.engine.attention import Probe
+from chatapp.engine import loading, sharding
 from chatapp.engine.cache import parts
 from chatapp.engine.cache.pool import CachePool
 from chatapp.engine.cache.session import CacheLimits, SessionCache
@@ -20,7 +19,7 @@ from chatapp.engine.loading import LOOKUP, LoadedModel
 from chatapp.engine.ranks import Ranks
 from chatapp.engine.reply import Reply
 from chatapp.engine.scored import score_text
-from chatapp.engine.sharding import Share, own_part
+from chatapp.engine.sharding import Share
 from chatapp.engine.template import Rendered, Template
 from chatapp.errors import ChatappError, UsageError
 from chatapp.protocol import Choose, Forecast, Forecasted, Generate, Leave, Load, Loaded, Note, Sampling, Score
@@ -39,7 +38,7 @@ class Chat:
         self._ranks = ranks
         self._limits = CacheLimits(loaded.max_kv_size, request.keep, request.kv_bits, budgets.checkpoint_bytes)
         self._pool = CachePool(loaded.model, self._limits, budgets.pool_bytes)
-        self._probe = Probe(loaded.model)
+        self._probe = sharding.probe(loaded.model, loaded.parallel, ranks)
         self._draft_pool = _draft_pool(loaded, self._limits)
         self._template = Template(loaded.tokenizer, loaded.spec.template)
         #: By generation, until one is chosen or the conversation goes on: its id, and what its candidates left.
@@ -199,7 +198,7 @@ def _budgets(loaded: LoadedModel, ranks: Ranks) -> settings.Cache:
     shared = msgspec.json.decode(ranks.share(own), type=settings.Cache)
     if loaded.parallel != "pipeline":
         return shared
-    layers, all_layers = own_part(loaded.model)
+    layers, all_layers = sharding.own_part(loaded.model)
     return msgspec.structs.replace(
         shared,
         checkpoint_bytes=shared.checkpoint_bytes * layers // all_layers,

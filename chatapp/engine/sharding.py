@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
 
+from chatapp.engine.attention import Probe
 from chatapp.engine.ranks import Ranks
 from chatapp.errors import ChatappError, UsageError
 from chatapp.models import fit, parallel
@@ -63,6 +65,29 @@ def apply(model: Any, kind: parallel.Kind, title: str) -> None:
             f"{title} cannot be divided among {group.size()} ranks ({error}): take another number, or run on one.",
             "model",
         ) from error
+
+
+def probe(model: Any, kind: parallel.Kind | None, ranks: Ranks) -> Probe:
+    """Watches the attention of a model, wherever its heads are."""
+    if kind != "tensor":
+        watching = Probe(model)
+        if kind and not watching.reason:
+            watching.reason = (
+                "Attention cannot be shown while a model runs as a pipeline: no rank has all of its layers."
+            )
+        return watching
+
+    def across(means: Sequence[mx.array]) -> list[mx.array]:
+        """Every rank has equally many heads, so the mean over all of them is the mean of the ranks' means."""
+        joined = ranks.total(mx.concatenate([mean.flatten() for mean in means])) / ranks.size
+        ends = [0]
+        for mean in means:
+            ends.append(ends[-1] + mean.size)
+        return [
+            joined[begin:end].reshape(mean.shape) for mean, begin, end in zip(means, ends[:-1], ends[1:], strict=True)
+        ]
+
+    return Probe(model, across)
 
 
 def own_part(model: Any) -> tuple[int, int]:
