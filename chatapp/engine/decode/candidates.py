@@ -300,7 +300,8 @@ class _Batch(Generic[Config, State]):
         step, self._state = steps.sample(
             look.logits, look.scores, self._history, owner.sampler, owner.config, self._state, owner.limits.alternatives
         )
-        step = step._replace(token=owner.same(step.token), attention=look.attention)
+        pausing = owner.limits.pause_above is not None
+        step = steps.agree([step._replace(attention=look.attention)], owner.same, pausing)[0]
         mx.async_eval(step.arrays())
         return step
 

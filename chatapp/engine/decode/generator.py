@@ -233,11 +233,7 @@ class TokenGenerator(Generic[Config, State]):
         scores = self.probe.scores() if self.probe and self.sampler.wants_scores(self.config) else None
         summary = self.probe.summary() if self.probe and self.attention else None
         step, state = steps.sample(logits, scores, history, self.sampler, self.config, state, self.limits.alternatives)
-        step = step._replace(token=self.same(step.token), attention=summary)
-        if self.limits.pause_above is not None:
-            # Ranks may round differently, and all have to pause before the same token; `same` takes integers.
-            agreed = self.same(step.doubt.entropy.view(mx.uint32)).view(mx.float32)
-            step = step._replace(doubt=step.doubt._replace(entropy=agreed))
+        step = steps.agree([step._replace(attention=summary)], self.same, self.limits.pause_above is not None)[0]
         mx.async_eval(step.arrays())
         return step, state
 

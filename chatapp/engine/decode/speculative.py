@@ -201,7 +201,8 @@ class SpeculativeGenerator(TokenGenerator[Config, State]):
             Each draw, with the sampler's state after it.
         """
         lookback = self.sampler.lookback(self.config)
-        launched: list[tuple[Step, State]] = []
+        drawn: list[Step] = []
+        states: list[State] = []
         for place in range(len(draft) + 1):
             text = [*ids[-lookback:], *draft[:place]][-lookback:] if lookback else []
             step, state = steps.sample(
@@ -213,8 +214,10 @@ class SpeculativeGenerator(TokenGenerator[Config, State]):
                 state,
                 self.limits.alternatives,
             )
-            launched.append((step._replace(token=self.same(step.token)), state))
-        return launched
+            drawn.append(step)
+            states.append(state)
+        agreed = steps.agree(drawn, self.same, self.limits.pause_above is not None)
+        return list(zip(agreed, states, strict=True))
 
     def _end_of(self, readings: list[Reading]) -> int:
         """How many readings count: up to an end of turn, or to a token before which the reply pauses."""

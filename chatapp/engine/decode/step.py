@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import mlx.core as mx
@@ -90,6 +90,29 @@ def sample(
     else:
         ids, logprobs = mx.zeros((logits.shape[0], 0), mx.uint32), mx.zeros((logits.shape[0], 0))
     return Step(token.astype(mx.uint32), doubt, ids, logprobs), state
+
+
+def agree(launched: Sequence[Step], same: Callable[[mx.array], mx.array], pausing: bool) -> list[Step]:
+    """Makes the drawn ids of some steps those of rank 0, in one go; nothing is evaluated.
+
+    Args:
+        launched: The steps.
+        same: Gives rank 0's values of an integer array.
+        pausing: A token's entropy decides whether the reply goes on, so it has to be rank 0's as well.
+    """
+    columns = [step.token for step in launched]
+    if pausing:
+        columns += [step.doubt.entropy.view(mx.uint32) for step in launched]
+    if len(columns) == 1:
+        return [launched[0]._replace(token=same(columns[0]))]
+    shared = mx.split(same(mx.concatenate(columns)), len(columns))
+    agreed = [step._replace(token=token) for step, token in zip(launched, shared, strict=False)]
+    if not pausing:
+        return agreed
+    return [
+        step._replace(doubt=step.doubt._replace(entropy=entropy.view(mx.float32)))
+        for step, entropy in zip(agreed, shared[len(agreed) :], strict=True)
+    ]
 
 
 def read(step: Step) -> list[Reading]:
