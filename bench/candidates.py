@@ -21,7 +21,8 @@ import mlx.core as mx  # isort: skip
 
 from chatapp.engine.cache.session import CacheLimits, SessionCache
 from chatapp.engine.decode.candidates import CandidateGenerator
-from chatapp.engine.decode.generator import Limits, TokenGenerator
+from chatapp.engine.decode.generator import TokenGenerator
+from chatapp.engine.decode.records import Limits
 from chatapp.engine.samplers import ModelFacts, create
 from chatapp.protocol import Load, Sampling
 

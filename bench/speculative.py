@@ -24,8 +24,9 @@ from chatapp.engine.loading import load  # first: it puts a fast BLAS under MLX
 import mlx.core as mx  # isort: skip
 
 from chatapp.engine.cache.session import CacheLimits, SessionCache
-from chatapp.engine.decode.generator import Limits, TokenGenerator
+from chatapp.engine.decode.generator import TokenGenerator
 from chatapp.engine.decode.lookup import LookupDrafter
+from chatapp.engine.decode.records import Limits
 from chatapp.engine.decode.speculative import ModelDrafter, SpeculativeGenerator
 from chatapp.engine.samplers import ModelFacts, create
 from chatapp.protocol import Load, Sampling

@@ -9,7 +9,8 @@ import pytest
 from chatapp.engine.attention import Probe
 from chatapp.engine.cache.session import CacheLimits, SessionCache
 from chatapp.engine.decode.candidates import CandidateGenerator
-from chatapp.engine.decode.generator import Limits, TokenGenerator
+from chatapp.engine.decode.generator import TokenGenerator
+from chatapp.engine.decode.records import Limits
 from chatapp.engine.samplers.base import ModelFacts
 from chatapp.engine.samplers.standard import Standard
 from chatapp.protocol import Sampling

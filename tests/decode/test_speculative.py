@@ -12,8 +12,9 @@ from hypothesis import given, settings
 
 from chatapp.engine.attention import Probe
 from chatapp.engine.cache.session import CacheLimits, SessionCache
-from chatapp.engine.decode.generator import Limits, TokenGenerator
+from chatapp.engine.decode.generator import TokenGenerator
 from chatapp.engine.decode.lookup import LookupDrafter
+from chatapp.engine.decode.records import Limits
 from chatapp.engine.decode.speculative import LONGEST_DRAFT, DraftLength, ModelDrafter, SpeculativeGenerator
 from chatapp.engine.samplers.base import ModelFacts
 from chatapp.engine.samplers.standard import Standard

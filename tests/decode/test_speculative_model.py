@@ -11,8 +11,9 @@ from mlx_lm.utils import load
 
 from chatapp.engine.cache.session import CacheLimits, SessionCache
 from chatapp.engine.decode.candidates import CandidateGenerator
-from chatapp.engine.decode.generator import Limits, TokenGenerator
+from chatapp.engine.decode.generator import TokenGenerator
 from chatapp.engine.decode.lookup import LookupDrafter
+from chatapp.engine.decode.records import Limits
 from chatapp.engine.decode.speculative import SpeculativeGenerator
 from chatapp.engine.samplers.base import ModelFacts
 from chatapp.engine.samplers.standard import Standard

@@ -7,7 +7,6 @@ then; `CandidateGenerator.choose` makes it the conversation's cache.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -18,11 +17,12 @@ import mlx.core as mx
 from chatapp.engine.attention import Probe, Summary
 from chatapp.engine.cache import layers as kv
 from chatapp.engine.decode import step as steps
-from chatapp.engine.decode.generator import DecodeCache, Limits, Outcome
+from chatapp.engine.decode.generator import DecodeCache, check_beginning, emptied_on_error
+from chatapp.engine.decode.records import Limits, Outcome, Recorder
 from chatapp.engine.decode.step import Reading, Step
-from chatapp.engine.decode.text import Detokenizer, StopStrings, TokenTexts
+from chatapp.engine.decode.text import TokenTexts
 from chatapp.engine.samplers.base import AttentionScores, EntropySampler
-from chatapp.tokens import Finish, Token
+from chatapp.tokens import Token
 
 Config = TypeVar("Config")
 State = TypeVar("State")
@@ -73,12 +73,13 @@ class CandidateGenerator(Generic[Config, State]):
         texts = TokenTexts(self.tokenizer)
         self._candidates = [
             _Candidate(
-                self.limits,
-                self.sampler.states,
-                texts,
-                Detokenizer(self.tokenizer, self.reply),
-                StopStrings(self.limits.stop),
-                len(self.reply),
+                Recorder(
+                    limits=self.limits,
+                    states=self.sampler.states,
+                    texts=texts,
+                    tokenizer=self.tokenizer,
+                    before=self.reply,
+                )
             )
             for _ in self.seeds
         ]
@@ -86,7 +87,7 @@ class CandidateGenerator(Generic[Config, State]):
     @property
     def outcomes(self) -> list[Outcome]:
         """How each reply ended, or stands."""
-        return [candidate.outcome for candidate in self._candidates]
+        return [candidate.recorder.outcome for candidate in self._candidates]
 
     def generate(self, prompt: Sequence[int]) -> Iterator[tuple[int, Token]]:
         """Yields the number of a reply and its next record, the replies taking turns.
@@ -97,16 +98,13 @@ class CandidateGenerator(Generic[Config, State]):
         Raises:
             ValueError: The cache does not hold a proper beginning of the prompt.
         """
-        known = len(self.cache.tokens)
-        if known >= len(prompt) or list(self.cache.tokens) != list(prompt[:known]):
-            raise ValueError("the cache does not hold a proper beginning of the prompt")
-        try:
+        check_beginning(self.cache, prompt)
+        if self.limits.nothing:
+            for candidate in self._candidates:
+                candidate.recorder.end("length")
+            return
+        with emptied_on_error(self.cache):
             yield from self._decode(prompt)
-        except GeneratorExit:
-            raise  # the consumer stops at a yield, where every cache is in order
-        except BaseException:
-            self.cache.reset()
-            raise
 
     def choose(self, row: int) -> None:
         """Makes a reply's cache the conversation's cache, once, after the generation ended.
@@ -126,37 +124,38 @@ class CandidateGenerator(Generic[Config, State]):
     def _decode(self, prompt: Sequence[int]) -> Iterator[tuple[int, Token]]:
         # A step ahead feeds tokens before the host knows them; see `TokenGenerator`.
         ahead = self.limits.pause_above is None
-        limit = self.limits.max_tokens
-        if limit is not None and limit <= 0:
-            for outcome in self.outcomes:
-                outcome.finish = "length"
-            return
-        for candidate in self._candidates:
-            candidate.prompt = prompt
         batch = _Batch(self, prompt)
         current = batch.first(prompt)
         count = 0
         try:
             while batch.live:
                 count += 1
-                last = limit is not None and count >= limit
-                following = batch.feed(current.token) if ahead and not last else None
+                following = batch.feed(current.token) if ahead and not self.limits.last(count) else None
                 readings = steps.read(current)
                 if following is not None:
                     self._note(batch.live, readings)
                 for row in batch.live:
-                    for token in self._candidates[row].take(readings[row], last):
+                    for token in self._take(row, readings[row], prompt):
                         yield row, token
-                self._set_aside(batch, [row for row in batch.live if self._candidates[row].ended])
-                if not batch.live or self.cancelled():
+                self._set_aside(batch, [row for row in batch.live if self._candidates[row].recorder.ended])
+                if not batch.live:
                     return
+                if self.cancelled():
+                    break
                 if following is None:
                     following = batch.feed(current.token)
                     self._note(batch.live, readings)
                 current = following
+            for row in batch.live:
+                for token in self._candidates[row].recorder.end("cancelled"):
+                    yield row, token
         finally:
             for row in batch.live:
                 self._candidates[row].layers = batch.cache_of(row)
+
+    def _take(self, row: int, reading: Reading, prompt: Sequence[int]) -> list[Token]:
+        candidate = self._candidates[row]
+        return candidate.recorder.take(reading, lambda: [*prompt, *candidate.read])
 
     def _note(self, rows: Sequence[int], readings: list[Reading]) -> None:
         """Records that the model was fed these rows' tokens."""
@@ -175,64 +174,17 @@ class CandidateGenerator(Generic[Config, State]):
 
 @dataclass
 class _Candidate:
-    """One reply: its text, its end, and afterwards its cache.
+    """One reply and its cache.
 
     Attributes:
-        prompt: What it replies to.
+        recorder: Its records and its end.
         read: Ids behind the prompt that the model has read.
         layers: After its end, the cache over the prompt and ``read``.
     """
 
-    limits: Limits
-    states: tuple[str, ...]
-    texts: TokenTexts
-    detokenizer: Detokenizer
-    stops: StopStrings
-    index: int
-    outcome: Outcome = field(default_factory=Outcome)
-    prompt: Sequence[int] = ()
+    recorder: Recorder
     read: list[int] = field(default_factory=list[int])
     layers: list[Any] | None = None
-    ended: bool = False
-    _began: float = 0.0
-
-    def take(self, reading: Reading, last: bool) -> list[Token]:
-        """The records that a reading completes; ends the reply where it has to.
-
-        Args:
-            reading: The next drawn token.
-            last: No token may follow this one.
-        """
-        self._began = self._began or time.perf_counter()
-        self.outcome.seconds = time.perf_counter() - self._began
-        records = self._records(reading, last)
-        for token in records:
-            self.outcome.tokens += 1
-            self.outcome.text += token.text
-            self.outcome.sum_entropy += token.entropy
-        return records
-
-    def _records(self, reading: Reading, last: bool) -> list[Token]:
-        if reading.id in self.limits.stop_ids:
-            return self._end("stop")
-        if self.limits.pause_above is not None and reading.entropy > self.limits.pause_above:
-            self.outcome.pending = self._record(reading, self.texts[reading.id])
-            return self._end("paused")
-        records = self.stops.push(self._record(reading, self.detokenizer.add(reading.id)))
-        self.index += 1
-        if self.stops.found:
-            self.outcome.cut = self.stops.cut
-            return records + self._end("stop")
-        return records + self._end("length") if last else records
-
-    def _record(self, reading: Reading, text: str) -> Token:
-        sequence = [*self.prompt, *self.read] if reading.attention else ()
-        return steps.record(reading, self.index, text, self.states, self.texts, sequence)
-
-    def _end(self, finish: Finish) -> list[Token]:
-        self.ended = True
-        self.outcome.finish = finish
-        return self.stops.flush()
 
 
 class _Batch(Generic[Config, State]):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -12,10 +11,11 @@ import mlx.core as mx
 
 from chatapp.engine.attention import Probe
 from chatapp.engine.decode import step as steps
+from chatapp.engine.decode.records import Limits, Outcome, Recorder
 from chatapp.engine.decode.step import Reading, Step
-from chatapp.engine.decode.text import Detokenizer, StopStrings, TokenTexts
+from chatapp.engine.decode.text import TokenTexts
 from chatapp.engine.samplers.base import EntropySampler
-from chatapp.tokens import Finish, Token
+from chatapp.tokens import Token
 
 Config = TypeVar("Config")
 State = TypeVar("State")
@@ -46,57 +46,30 @@ class DecodeCache(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """When a reply ends, and what is recorded of it.
+def check_beginning(cache: DecodeCache, prompt: Sequence[int]) -> None:
+    """Checks that something of a prompt is left to read.
 
-    Attributes:
-        max_tokens: Longest reply in tokens; None for no limit.
-        stop: Strings that end the reply; they are not part of it.
-        stop_ids: End-of-turn ids; they are not part of the reply.
-        pause_above: Stop before a token whose raw entropy is above this, in nats.
-        alternatives: How many of the likeliest tokens each record has.
+    Raises:
+        ValueError: The cache does not hold a proper beginning of the prompt.
     """
-
-    max_tokens: int | None = None
-    stop: tuple[str, ...] = ()
-    stop_ids: frozenset[int] = frozenset()
-    pause_above: float | None = None
-    alternatives: int = 10
+    known = len(cache.tokens)
+    if known >= len(prompt) or list(cache.tokens) != list(prompt[:known]):
+        raise ValueError("the cache does not hold a proper beginning of the prompt")
 
 
-@dataclass
-class Outcome:
-    """How a reply ended; filled in while it grows.
+@contextmanager
+def emptied_on_error(cache: DecodeCache) -> Generator[None]:
+    """Empties the cache if decoding fails, when some layers may have read a token and some not.
 
-    Attributes:
-        finish: Why it ended.
-        tokens: How many records were given out.
-        text: Their texts joined.
-        sum_entropy: Of their raw entropies, in nats.
-        seconds: From the first token to the end.
-        pending: For ``paused``, the token that was drawn but is not part of the reply.
-        cut: A stop string began inside the last token: its record's text is shorter than what its id spells, so ids
-            and text agree only without it.
+    A consumer that closes a decode loop does so at a yield, where record and cache agree.
     """
-
-    finish: Finish = "cancelled"
-    tokens: int = 0
-    text: str = ""
-    sum_entropy: float = 0.0
-    seconds: float = 0.0
-    pending: Token | None = None
-    cut: bool = False
-
-    @property
-    def mean_entropy(self) -> float:
-        """Mean raw entropy of the records, in nats; 0 for an empty reply."""
-        return self.sum_entropy / self.tokens if self.tokens else 0.0
-
-    @property
-    def tokens_per_second(self) -> float:
-        """Rate of decoding, the wait for the first token (reading the prompt) left out; 0 for a single token."""
-        return (self.tokens - 1) / self.seconds if self.tokens > 1 and self.seconds > 0 else 0.0
+    try:
+        yield
+    except GeneratorExit:
+        raise
+    except BaseException:
+        cache.reset()
+        raise
 
 
 @dataclass(kw_only=True)
@@ -127,7 +100,7 @@ class TokenGenerator(Generic[Config, State]):
     sampler: EntropySampler[Config, State]
     config: Config
     seed: int
-    limits: Limits = Limits()
+    limits: Limits = field(default_factory=Limits)
     probe: Probe | None = None
     attention: bool = False
     reply: Sequence[int] = ()
@@ -144,47 +117,27 @@ class TokenGenerator(Generic[Config, State]):
         Raises:
             ValueError: The cache does not hold a proper beginning of the prompt.
         """
-        known = len(self.cache.tokens)
-        if known >= len(prompt) or list(self.cache.tokens) != list(prompt[:known]):
-            raise ValueError("the cache does not hold a proper beginning of the prompt")
-        try:
-            for token in self._records(prompt):
-                self.outcome.tokens += 1
-                self.outcome.text += token.text
-                self.outcome.sum_entropy += token.entropy
-                yield token
-        except GeneratorExit:
-            raise  # the consumer stops at a yield, where record and cache agree
-        except BaseException:
-            self.cache.reset()
-            raise
-
-    def _records(self, prompt: Sequence[int]) -> Iterator[Token]:
-        """Readings with their texts, stop strings cut."""
-        detokenizer = Detokenizer(self.tokenizer, self.reply)
-        texts = TokenTexts(self.tokenizer)
-        stops = StopStrings(self.limits.stop)
-        index = len(self.reply)
-        for reading in self._readings(prompt):
-            if self._pauses(reading):
-                self._finish("paused")
-                self.outcome.pending = self._record(reading, index, texts[reading.id], texts)
-                break
-            piece = detokenizer.add(reading.id)
-            yield from stops.push(self._record(reading, index, piece, texts))
-            if stops.found:
-                self.outcome.cut = stops.cut
-                self._finish("stop")
-                return
-            index += 1
-        yield from stops.flush()
+        check_beginning(self.cache, prompt)
+        recorder = Recorder(
+            limits=self.limits,
+            states=self.sampler.states,
+            texts=TokenTexts(self.tokenizer),
+            tokenizer=self.tokenizer,
+            before=self.reply,
+            outcome=self.outcome,
+        )
+        if self.limits.nothing:
+            recorder.end("length")
+            return
+        with emptied_on_error(self.cache):
+            for reading in self._readings(prompt):
+                yield from recorder.take(reading, lambda: self.cache.tokens)
+                if recorder.ended:
+                    return
+            yield from recorder.end("cancelled")
 
     def _readings(self, prompt: Sequence[int]) -> Iterator[Reading]:
-        """Drawn tokens, the next step already running while one is looked at; ends after setting ``finish``."""
-        limit = self.limits.max_tokens
-        if limit is not None and limit <= 0:
-            self._finish("length")
-            return
+        """Drawn tokens, the next step already running while one is looked at; ends only when it is cancelled."""
         # A step ahead feeds its token before the host knows it; where the reply may stop before a token, that must
         # not happen: a rotated cache could not be trimmed.
         ahead = self.limits.pause_above is None
@@ -194,29 +147,18 @@ class TokenGenerator(Generic[Config, State]):
         state = self.sampler.start(self.config, (self.seed,), len(self.reply))
         current, state = self._launch(mx.array(list(rest), mx.uint32)[None], history, state)
         self.cache.read(rest)
-        began = 0.0
         count = 0
         while True:
+            count += 1
             following: Step | None = None
-            last = limit is not None and count + 1 >= limit
-            if ahead and not last:
+            if ahead and not self.limits.last(count):
                 history = steps.extend(history, current.token, lookback)
                 following, state = self._launch(current.token[:, None], history, state)
             reading = steps.read(current)[0]
             if following is not None:
                 self.cache.read([reading.id])
-            count += 1
-            began = began or time.perf_counter()
-            self.outcome.seconds = time.perf_counter() - began
-            if reading.id in self.limits.stop_ids:
-                self._finish("stop")
-                return
             yield reading
-            if last:
-                self._finish("length")
-                return
             if self.cancelled():
-                self._finish("cancelled")
                 return
             if following is None:
                 history = steps.extend(history, current.token, lookback)
@@ -236,12 +178,3 @@ class TokenGenerator(Generic[Config, State]):
         step = steps.agree([step._replace(attention=summary)], self.same, self.limits.pause_above is not None)[0]
         mx.async_eval(step.arrays())
         return step, state
-
-    def _record(self, reading: Reading, index: int, text: str, texts: TokenTexts) -> Token:
-        return steps.record(reading, index, text, self.sampler.states, texts, self.cache.tokens)
-
-    def _pauses(self, reading: Reading) -> bool:
-        return self.limits.pause_above is not None and reading.entropy > self.limits.pause_above
-
-    def _finish(self, finish: Finish) -> None:
-        self.outcome.finish = finish

@@ -8,7 +8,6 @@ more guesses pass, but a reply could not be drawn again).
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
@@ -122,30 +121,17 @@ class SpeculativeGenerator(TokenGenerator[Config, State]):
             yield from super()._readings(prompt)
             return
         limit = self.limits.max_tokens
-        if limit is not None and limit <= 0:
-            self._finish("length")
-            return
         ids = list(prompt)
         state = self.sampler.start(self.config, (self.seed,), len(self.reply))
-        began = 0.0
         count = 0
         while True:
             room = None if limit is None else limit - count
             readings, state = self._block(ids, len(self.reply) + count, state, room)
-            began = began or time.perf_counter()
             for reading in readings:
                 count += 1
-                self.outcome.seconds = time.perf_counter() - began
-                if reading.id in self.limits.stop_ids:
-                    self._finish("stop")
-                    return
                 ids.append(reading.id)
                 yield reading
-                if count == limit:
-                    self._finish("length")
-                    return
                 if self.cancelled():
-                    self._finish("cancelled")
                     return
 
     def _block(self, ids: list[int], index: int, state: State, room: int | None) -> tuple[list[Reading], State]:
@@ -222,7 +208,7 @@ class SpeculativeGenerator(TokenGenerator[Config, State]):
     def _end_of(self, readings: list[Reading]) -> int:
         """How many readings count: up to an end of turn, or to a token before which the reply pauses."""
         for place, reading in enumerate(readings):
-            if reading.id in self.limits.stop_ids or self._pauses(reading):
+            if reading.id in self.limits.stop_ids or self.limits.pauses(reading):
                 return place + 1
         return len(readings)
 
