@@ -18,7 +18,8 @@ from chatapp.engine.cache import layers as kv
 from chatapp.engine.cache.rotating import RotatingLayer
 from chatapp.engine.cache.session import CacheLimits, SessionCache
 from chatapp.engine.decode.candidates import CandidateGenerator
-from chatapp.engine.decode.generator import Limits, TokenGenerator
+from chatapp.engine.decode.generator import TokenGenerator
+from chatapp.engine.decode.records import Limits
 from chatapp.engine.decode.speculative import SpeculativeGenerator
 from chatapp.engine.samplers.base import ModelFacts
 from chatapp.engine.samplers.standard import Standard
@@ -31,6 +32,8 @@ from tests.families.letters import Letters
 
 #: C and K where the cache rotates, C where it does not, and the tokens read.
 CAPACITY, KEEP, ROOMY, READ = 24, 4, 256, 48
+#: How long a plain reply is, and one of several in a batch.
+LENGTH, BATCHED = 14, 8
 #: How far log-probabilities and numbers in nats may be from the cold run's. float32 sums in another order are off by
 #: up to 1e-4 on these models; a forgotten or doubled token by 0.01 and more.
 TOLERANCE = 5e-4
@@ -44,10 +47,30 @@ class No(Exception):
     """It does not work, and why."""
 
 
-def chats(model: Any) -> str:
+class Subject:
+    """A model that is checked; several checks compare with the same plain replies, which are decoded once.
+
+    Attributes:
+        model: An mlx-lm model.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self._replies: dict[tuple[str, int, int], tuple[list[Token], TokenGenerator[Any, Any]]] = {}
+
+    def reply(self, sampling: Sampling, capacity: int, seed: int = 1) -> tuple[list[Token], TokenGenerator[Any, Any]]:
+        """A reply of `LENGTH` tokens by the plain loop. Greedy ones are the same for every seed."""
+        key = (repr(sampling), capacity, seed if sampling.temperature else 0)
+        if key not in self._replies:
+            generator = TokenGenerator(**_parts(self.model, sampling, capacity), seed=seed, limits=_limits(LENGTH))
+            self._replies[key] = (list(generator.generate(IDS)), generator)
+        return self._replies[key]
+
+
+def chats(subject: Subject) -> str:
     """A greedy reply takes, at each place, a token that is likeliest in a cold run."""
-    tokens, generator = _reply(model, GREEDY, ROOMY)
-    best = _cold(model, [*IDS, *(token.id for token in tokens)], ROOMY)[READ - 1 : -1]
+    tokens, generator = subject.reply(GREEDY, ROOMY)
+    best = _cold(subject.model, [*IDS, *(token.id for token in tokens)], ROOMY)[READ - 1 : -1]
     chosen = best[np.arange(len(tokens)), [token.id for token in tokens]]
     _close(chosen, best.max(-1), "the reply is not a cold run's")
     if generator.outcome.finish != "length":
@@ -55,11 +78,11 @@ def chats(model: Any) -> str:
     return "yes"
 
 
-def metrics(model: Any) -> str:
+def metrics(subject: Subject) -> str:
     """Entropy, varentropy and surprisal of a reply are the float64 formulas on a cold run's distribution."""
-    tokens, _ = _reply(model, WARM, ROOMY)
+    tokens, _ = subject.reply(WARM, ROOMY)
     ids = [token.id for token in tokens]
-    logp = _cold(model, [*IDS, *ids], ROOMY)[READ - 1 : -1]
+    logp = _cold(subject.model, [*IDS, *ids], ROOMY)[READ - 1 : -1]
     p = np.exp(logp)
     entropy = -(p * logp).sum(-1)
     varentropy = (p * (logp + entropy[:, None]) ** 2).sum(-1)
@@ -69,13 +92,13 @@ def metrics(model: Any) -> str:
     return "yes"
 
 
-def attention(model: Any) -> str:
+def attention(subject: Subject) -> str:
     """Each token's attention is read: heads' entropies within their bounds, positions among those that it may see."""
-    probe = Probe(model)
+    probe = Probe(subject.model)
     if probe.reason:
         raise No("no attention layers, or not computed by mlx-lm's common function")
     generator = TokenGenerator(
-        **_parts(model, GREEDY, CAPACITY), seed=1, limits=Limits(max_tokens=3), probe=probe, attention=True
+        **_parts(subject.model, GREEDY, CAPACITY), seed=1, limits=Limits(max_tokens=3), probe=probe, attention=True
     )
     for token in generator.generate(IDS):
         if token.attention is None or not token.attention.layers:
@@ -91,10 +114,10 @@ def attention(model: Any) -> str:
     return "yes"
 
 
-def rotates(model: Any) -> str:
+def rotates(subject: Subject) -> str:
     """Beyond C, tokens read in chunks and one by one see exactly the tokens that they should."""
-    limits = CacheLimits(CAPACITY, KEEP)
-    cache = SessionCache(model, limits)
+    model = subject.model
+    cache = SessionCache(model, CacheLimits(CAPACITY, KEEP))
     cache.prepare(IDS)
     rows: list[mx.array] = []
     for _ in cache.prefill(IDS[: READ // 2 + 7], step=7, logits=lambda out: rows.append(out[0])):
@@ -111,9 +134,9 @@ def rotates(model: Any) -> str:
     return "yes" if bounded == len(cache.layers) else f"yes ({bounded} of {len(cache.layers)} layers)"
 
 
-def rewinds(model: Any) -> str:
+def rewinds(subject: Subject) -> str:
     """After an edit in the middle the cache goes back and the rest is read as in a cold run; rotated or not."""
-    return "{} / {}".format(*(_rewind(model, capacity) for capacity in (ROOMY, CAPACITY)))
+    return "{} / {}".format(*(_rewind(subject.model, capacity) for capacity in (ROOMY, CAPACITY)))
 
 
 def _rewind(model: Any, capacity: int) -> str:
@@ -133,27 +156,29 @@ def _rewind(model: Any, capacity: int) -> str:
     return plan.method
 
 
-def batches(model: Any) -> str:
+def batches(subject: Subject) -> str:
     """Candidates, rotated, are the replies of their seeds alone, greedy and drawn."""
-    for sampling, seeds in ((GREEDY, (1, 2)), (WARM, (1, 2, 3))):
-        together = CandidateGenerator(**_parts(model, sampling, CAPACITY), seeds=seeds, limits=Limits(max_tokens=8))
+    for sampling in (GREEDY, WARM):
+        seeds = (1, 2)
+        parts = _parts(subject.model, sampling, CAPACITY)
+        together = CandidateGenerator(**parts, seeds=seeds, limits=_limits(BATCHED))
         replies: list[list[Token]] = [[] for _ in seeds]
         for row, token in together.generate(IDS):
             replies[row].append(token)
         for seed, reply in zip(seeds, replies, strict=True):
-            alone, _ = _reply(model, sampling, CAPACITY, seed, 8)
-            _same(reply, alone, "a reply in a batch differs from the same one alone")
+            alone, _ = subject.reply(sampling, CAPACITY, seed)
+            _same(reply, alone[:BATCHED], "a reply in a batch differs from the same one alone")
     return "yes"
 
 
-def speculates(model: Any) -> str:
+def speculates(subject: Subject) -> str:
     """Right and wrong guesses, rotated, change nothing, greedy and drawn."""
     for sampling in (GREEDY, WARM):
-        expected, _ = _reply(model, sampling, CAPACITY, 1, 14)
+        expected, _ = subject.reply(sampling, CAPACITY)
         generator = SpeculativeGenerator(
-            **_parts(model, sampling, CAPACITY),
+            **_parts(subject.model, sampling, CAPACITY),
             seed=1,
-            limits=Limits(max_tokens=14),
+            limits=_limits(LENGTH),
             drafter=_Prophet([token.id for token in expected]),
         )
         _same(list(generator.generate(IDS)), expected, "a checked guess differs from the plain reply")
@@ -174,7 +199,7 @@ class _Prophet:
 
 
 #: Column of the table to its check.
-CHECKS: dict[str, Callable[[Any], str]] = {
+CHECKS: dict[str, Callable[[Subject], str]] = {
     "chats": chats,
     "metrics": metrics,
     "attention": attention,
@@ -194,11 +219,8 @@ def _parts(model: Any, sampling: Sampling, capacity: int) -> dict[str, Any]:
     return {"model": model, "cache": cache, "tokenizer": Letters(), "sampler": Standard(), "config": config}
 
 
-def _reply(
-    model: Any, sampling: Sampling, capacity: int, seed: int = 1, length: int = 10
-) -> tuple[list[Token], TokenGenerator]:
-    generator = TokenGenerator(**_parts(model, sampling, capacity), seed=seed, limits=Limits(max_tokens=length))
-    return list(generator.generate(IDS)), generator
+def _limits(length: int) -> Limits:
+    return Limits(max_tokens=length, alternatives=0)
 
 
 def _cold(model: Any, ids: list[int], capacity: int) -> np.ndarray:

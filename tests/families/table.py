@@ -64,16 +64,16 @@ class Row:
 
 def compute(family: str) -> Row:
     """Builds a family and runs all checks on it, in this process."""
-    from tests.families.checks import CHECKS, No
+    from tests.families.checks import CHECKS, No, Subject
 
     try:
-        model = build(family)
+        subject = Subject(build(family))
     except (Exception, SystemExit) as error:
         return Row(family, False, reason=_reason(family, str(error)))
     row = Row(family, True)
     for column, check in CHECKS.items():
         try:
-            row.cells[column] = check(model)
+            row.cells[column] = check(subject)
         except No as answer:
             row.cells[column] = "no"
             row.reason = row.reason or _reason(family, str(answer))
