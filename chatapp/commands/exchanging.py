@@ -102,9 +102,9 @@ def _import_file(name: str, as_json: bool) -> None:
     store = Store()
     for transcript in imported.transcripts:
         session = store.add(transcript)
-        session.close()
-        if session.trouble:
-            raise ChatappError(session.trouble)
+        told = session.close()
+        if told:
+            raise ChatappError(told)
         title, count = session.conversation.title, len(transcript.messages)
         if as_json:
             what = {"id": session.id, "title": title, "messages": count, "format": imported.format}

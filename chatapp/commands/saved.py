@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import dataclass
 
 import msgspec
@@ -12,6 +13,7 @@ from chatapp.conversation.session import ConversationSession
 from chatapp.conversation.store import Store
 from chatapp.errors import ChatappError, UsageError
 from chatapp.protocol import Ended, Sampling, Turn
+from chatapp.text import visible
 from chatapp.tokens import Token
 
 
@@ -60,8 +62,10 @@ class Saved:
         return saved
 
     def close(self) -> None:
-        """Gives the file back."""
-        self._session.close()
+        """Gives the file back; says where lines are that the disk did not take."""
+        told = self._session.close()
+        if told:
+            print(f"chatapp: {visible(told)}", file=sys.stderr)
 
     @property
     def model(self) -> str:

@@ -108,8 +108,19 @@ class AppendLog:
 
     @property
     def unsaved(self) -> int:
-        """How many lines wait in memory."""
-        return len(self._pending)
+        """How many lines may not be on the disk yet."""
+        return len(self.waiting[1])
+
+    @property
+    def waiting(self) -> tuple[int, list[bytes]]:
+        """Where in the file what is not safe yet begins, in bytes, and its lines, newlines included.
+
+        Lines that were written but could not be synced are among them where the log remembers its lines.
+        """
+        unsynced: list[bytes] = []
+        if self._rewrite_due and self._memory and self._unsynced:
+            unsynced = self._memory[-self._unsynced :]
+        return self._size - len(self._torn) - sum(map(len, unsynced)), [*unsynced, *self._pending]
 
     def append(self, lines: Sequence[bytes], *, sync: bool = False) -> None:
         """Writes lines (without their newlines), each by one system call; ``sync`` waits for the device."""
@@ -186,7 +197,7 @@ class AppendLog:
 
     def close(self) -> None:
         """Closes the file. What still waits in memory is tried once more."""
-        if self._pending:
+        if self._pending or self._sync_due:
             self.retry()
         if self._fd is not None:
             self._files.close(self._fd)

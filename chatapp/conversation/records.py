@@ -80,6 +80,17 @@ class Records:
             return
         self._places[id] = (self.log.size - len(line) - 1, len(line) + 1)
 
+    def put_back(self, lines: Sequence[bytes]) -> None:
+        """Takes in lines that an earlier session could not write."""
+        for line in lines:
+            try:
+                record = msgspec.json.decode(line, type=Record)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                continue
+            self._held[record.id] = record.tokens
+        if lines and self.log.writable:
+            self.log.append(lines)
+
     def get(self, id: str) -> list[Token]:
         """The records of a message; empty if there are none or they are damaged."""
         if id in self._held:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from chatapp.conversation import events, records, steps
+from chatapp.conversation.appendlog import AppendLog
 from chatapp.conversation.events import Message
-from chatapp.conversation.journal import Journal, Reading
+from chatapp.conversation.journal import Journal, Reading, read
 from chatapp.conversation.lock import Lock
 from chatapp.conversation.records import Records
 from chatapp.conversation.reply import ReplyWriter
@@ -61,6 +62,7 @@ class ConversationSession:
         self._lock = lock
         self.clock = clock
         self._first_line: events.Opened | None = None
+        self._closed = False
 
     @property
     def id(self) -> str:
@@ -76,6 +78,15 @@ class ConversationSession:
     def trouble(self) -> str | None:
         """Why changes wait in memory, as a sentence; None when everything is on disk."""
         return self._journal.log.trouble or self._records.log.trouble
+
+    @property
+    def unsaved(self) -> int:
+        """How many lines wait in memory because of `trouble`."""
+        return sum(log.unsaved for log in self._logs)
+
+    @property
+    def _logs(self) -> tuple[AppendLog, AppendLog]:
+        return self._journal.log, self._records.log
 
     @property
     def notices(self) -> list[str]:
@@ -321,12 +332,46 @@ class ConversationSession:
         """
         return self._journal.log.content()
 
-    def close(self) -> None:
-        """Writes what waits and gives the file free."""
+    def close(self) -> str | None:
+        """Writes what waits and gives the file free.
+
+        Returns:
+            None; where the disk does not take everything, what the person should be told: where the rest is kept until
+            the conversation is opened again.
+        """
+        if self._closed:
+            return None
+        self._closed = True
         self._records.close()
         self._journal.log.close()
+        told = self._rescued() if self.read_only is None else None
         if self._lock is not None:
             self._lock.release()
+        return told
+
+    def _rescued(self) -> str | None:
+        if not self.trouble:
+            self._store.rescue.forget(*(log.path for log in self._logs))
+            return None
+        what = f"{self.unsaved} {'line' if self.unsaved == 1 else 'lines'} of “{self.conversation.title or self.id}”"
+        kept = self._store.rescue.keep(self._logs)
+        if not kept:
+            return f"{what} could not be saved anywhere and are lost."
+        return f"{what} could not be saved. They are kept in {kept[0].parent} and come back when it is opened again."
+
+    def put_back(self) -> None:
+        """For the store: takes in the lines that an earlier session could not write."""
+        journal, tokens = (self._store.rescue.lines(log) for log in self._logs)
+        for event in read(b"".join(line + b"\n" for line in journal)).events:
+            self.conversation.apply(event)
+        self._records.put_back(tokens)
+        if self.read_only:
+            return
+        if journal:
+            self._journal.log.append(journal, sync=True)
+            self._notices.append("What could not be saved before the program ended is here again.")
+        if not self.trouble:
+            self._store.rescue.forget(*(log.path for log in self._logs))
 
     def begin_file(self, first: events.Opened) -> None:
         """For the store: the file's first line, written with the first change."""

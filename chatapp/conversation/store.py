@@ -15,9 +15,10 @@ from chatapp import paths
 from chatapp.conversation import events, records
 from chatapp.conversation.files import FILES, Files, write_atomically
 from chatapp.conversation.index import Index, Summary
-from chatapp.conversation.journal import Journal, looks_like_conversation, read
+from chatapp.conversation.journal import Journal, Reading, looks_like_conversation, read
 from chatapp.conversation.lock import Lock
 from chatapp.conversation.records import Records
+from chatapp.conversation.rescue import Rescue
 from chatapp.conversation.search import Hit, search
 from chatapp.conversation.session import ConversationSession
 from chatapp.conversation.tree import Conversation, fold
@@ -37,11 +38,13 @@ class Store:
 
     Attributes:
         folder: One ``<id>.jsonl`` each, with ``<id>.tokens.jsonl`` beside it.
+        rescue: What could not be written into the folder.
     """
 
     def __init__(self, folder: Path | None = None, *, files: Files = FILES) -> None:
         self.folder = folder or paths.conversations_dir()
         self._files = files
+        self.rescue = Rescue(self.folder, files)
 
     # Making and opening ----------------------------------------------------------------------------------------
 
@@ -60,7 +63,7 @@ class Store:
             ChatappError: There is no such file, it cannot be read, or it is no conversation.
         """
         path = self.path_of(id)
-        if not path.exists():
+        if not path.exists() and not self.rescue.has(path):
             raise UsageError(f"There is no conversation {id!r}; see: chatapp list")
         lock = None if read_only else Lock(path.with_suffix(".lock"), self._files)
         reason = "It was opened for reading." if read_only or lock is None else _try(lock, path)
@@ -73,7 +76,8 @@ class Store:
 
     def _opened(self, path: Path, lock: Lock | None, reason: str | None) -> ConversationSession:
         journal = Journal(path, files=self._files, writable=reason is None)
-        reading = journal.load()
+        # Where the disk was full from the first message on, there is no file, and all of it was rescued.
+        reading = journal.load() if path.exists() or not self.rescue.has(path) else Reading()
         if reason is None and not journal.log.writable:
             reason = OPEN_ELSEWHERE if journal.log.taken else f"{path.name} cannot be written to."
         if reading.newer and reason is None:
@@ -88,7 +92,8 @@ class Store:
         token_records = Records(token_path, files=self._files, writable=reason is None)
         token_records.load()
         session = ConversationSession(self, conversation, journal, token_records, lock, read_only=reason)
-        if not reading.events and not reading.notices:  # made just before the program ended
+        session.put_back()
+        if not conversation.id and not reading.events and not reading.notices:  # made just before the program ended
             session.begin_file(events.Opened(events.SCHEMA, path.stem, events.now()))
         session.recover(reading)
         return session
@@ -178,6 +183,7 @@ class Store:
 
     def summaries(self) -> list[Summary]:
         """All conversations for a list, the one changed last first. Takes seconds when thousands changed since."""
+        self._put_back()
         return Index(self.folder).summaries()
 
     def search(self, query: str, *, limit: int = 50) -> list[Hit]:
@@ -186,7 +192,15 @@ class Store:
         Raises:
             UsageError: The query cannot be read.
         """
+        self._put_back()
         return search(self.folder, query, limit=limit)
+
+    def _put_back(self) -> None:
+        """Makes the files of conversations that were rescued as a whole, where the disk has room again."""
+        for id in (name.removesuffix(SUFFIX) for name in self.rescue.names() if not name.endswith(records.SUFFIX)):
+            if not self.path_of(id).exists():
+                with suppress(ChatappError):
+                    self.open(id).close()
 
     def find(self, name: str) -> str:
         """The id that a person means by an id, the beginning of one, a title or a part of one.
@@ -196,6 +210,7 @@ class Store:
         """
         if not name:
             raise UsageError("Name a conversation by its id or title; see: chatapp list")
+        self._put_back()
         ids = {path.name.removesuffix(SUFFIX) for path in self.files()}
         if name in ids:
             return name
@@ -215,6 +230,7 @@ class Store:
 
     def latest(self) -> str | None:
         """Id of the conversation that was changed last. Files of other programs are passed over."""
+        self._put_back()
         return next((id for id in self.ids() if self._is_ours(self.path_of(id))), None)
 
     def _is_ours(self, path: Path) -> bool:
@@ -261,6 +277,8 @@ class Store:
 
     def _move(self, id: str, target: Store) -> None:
         with self._held(id) as path:
+            if self.rescue.has(path):
+                raise ChatappError(f"Lines of {id} could not be saved yet; open it first, when there is room.", "usage")
             self._files.mkdir(target.folder)
             new = target.path_of(target._new_id() if target.path_of(id).exists() else id)
             token_path = self._records_path(path, id)
