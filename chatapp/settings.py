@@ -24,11 +24,13 @@ class Heat(msgspec.Struct, frozen=True):
         show: What the heat shows at start.
         bits: Show bits (and bits²) in place of nats.
         ramp: Name of a colour ramp; empty takes the theme's.
+        prompt: Show it on the person's own and on edited messages too, as the model reads them.
     """
 
     show: HeatShows = "both"
     bits: bool = False
     ramp: str = ""
+    prompt: bool = False
 
 
 class Cache(msgspec.Struct, frozen=True):

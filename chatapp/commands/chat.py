@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from chatapp.commands.arguments import Parser, add_model_options, hosts, load_request
 from chatapp.errors import UsageError
 from chatapp.settings import Settings, load_settings
+from chatapp.text import visible
 
 if TYPE_CHECKING:
     import argparse
@@ -35,6 +36,8 @@ def run(argv: list[str]) -> int:
 
     app = ChatApp(settings, lambda: _workspace(arguments, settings, session, model, machines), model)
     app.run(mouse=settings.mouse)
+    for sentence in app.farewell:
+        print(visible(sentence), file=sys.stderr)
     return app.return_code or 0
 
 

@@ -5,6 +5,7 @@ Whatever is imported at the top of this module delays the first paint; the chat 
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ class ChatApp(App[object]):
 
     Attributes:
         chat_screen: The chat, once it is there.
+        farewell: Sentences to print after the end.
     """
 
     TITLE = "chatapp"
@@ -42,6 +44,7 @@ class ChatApp(App[object]):
         self._open_workspace = open_workspace
         self._model = model
         self.chat_screen: ChatScreen | None = None
+        self.farewell: list[str] = []
         self.looks = Looks(self, settings.theme)
 
     def get_default_screen(self) -> FirstScreen:
@@ -66,7 +69,15 @@ class ChatApp(App[object]):
             for event in first.typed:
                 self.post_message(event)
         self.looks.load_all()
+        _keep_for_good()
 
     async def on_unmount(self) -> None:
+        gc.unfreeze()
         if self.chat_screen is not None:
-            await self.chat_screen.workspace.close()
+            self.farewell += await self.chat_screen.workspace.close()
+
+
+def _keep_for_good() -> None:
+    """Takes all there is now out of Python's full collections: while they ran, keys waited."""
+    gc.collect()
+    gc.freeze()

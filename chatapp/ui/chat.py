@@ -24,6 +24,7 @@ from chatapp.tokens import Alternative, Token
 from chatapp.ui.changes import Change, Rebuilt, Refused, Said
 from chatapp.ui.link import EngineLink
 from chatapp.ui.reply import Job, Reply
+from chatapp.ui.scores import PromptScores
 
 
 class Chat:
@@ -34,6 +35,7 @@ class Chat:
         changes: What happened since the screen looked last, oldest first.
         reply: The reply in flight, if there is one.
         ended: What the engine said at the end of the last reply here.
+        scores: What it said about the tokens of messages that it read.
     """
 
     def __init__(self, session: ConversationSession, link: EngineLink, settings: Settings) -> None:
@@ -42,11 +44,12 @@ class Chat:
         self.reply: Reply | None = None
         self._started: Started | None = None
         self.ended: Ended | None = None
+        self.scores = PromptScores()
         self._link = link
         self._settings = settings
         self._task: asyncio.Task[None] | None = None
         self._generation = 0
-        self._candidates: tuple[str, ...] = ()
+        self._candidates: dict[str, Ended] = {}
         self._tasks: set[asyncio.Task[object]] = set()
 
     # -- what is there
@@ -59,6 +62,13 @@ class Chat:
     def busy(self) -> bool:
         """Whether a reply is in flight."""
         return self.reply is not None
+
+    @property
+    def branch_name(self) -> str:
+        """The name of the shown branch: of its last message that has one; empty if none has."""
+        names = {id: name for name, id in self.session.conversation.branches.items()}
+        path = self.session.conversation.path() if names else []
+        return next((names[message.id] for message in reversed(path) if message.id in names), "")
 
     @property
     def started(self) -> Started | None:
@@ -109,13 +119,13 @@ class Chat:
 
     def send(self, text: str) -> None:
         """Writes the person's message down and asks for a reply."""
-        self._must_be_free()
+        self.must_be_free()
         message = self.session.add_message("user", text)
         self._answer(Job(message.id, prompt=message.id))
 
     def edit(self, id: str, content: str, keep_following: bool) -> None:
         """Puts an edited version in a message's place; an edited prompt that does not keep what follows is answered."""
-        self._must_be_free()
+        self.must_be_free()
         message = self.message(id)
         if content == message.content:
             return
@@ -127,33 +137,33 @@ class Chat:
 
     def regenerate(self, id: str, candidates: int = 1) -> None:
         """Makes another reply beside this one, or several at once; for a message of the person, a reply to it."""
-        self._must_be_free()
+        self.must_be_free()
         message = self.message(id)
         parent = message.id if message.role != "assistant" else message.parent
         self._answer(Job(parent, candidates=candidates))
 
     def extend(self, id: str) -> None:
         """Goes on from the end of a reply."""
-        self._must_be_free()
+        self.must_be_free()
         self._answer(Job(self._reply_message(id).parent, continues=id))
 
     def pick(self, id: str, index: int, alternative: Alternative) -> None:
         """Takes another token at a place of a reply and goes on from there, as a new reply beside it."""
-        self._must_be_free()
+        self.must_be_free()
         message = self._reply_message(id)
         tokens = self._sampled(message, index)
         self._answer(Job(message.parent, given=(*tokens[:index], picked(tokens[index], alternative))))
 
     def sample(self, id: str, index: int, candidates: int) -> None:
         """Makes several continuations from before a token of a reply."""
-        self._must_be_free()
+        self.must_be_free()
         message = self._reply_message(id)
         tokens = self._sampled(message, index)
         self._answer(Job(message.parent, given=tuple(tokens[:index]), candidates=candidates))
 
     def resume(self, id: str, pending: Token, alternative: Alternative) -> None:
         """Goes on from a pause with one of the tokens that might have come."""
-        self._must_be_free()
+        self.must_be_free()
         message = self._reply_message(id)
         tokens = self.session.tokens(id)
         self._answer(Job(message.parent, given=(*tokens, picked(pending, alternative))))
@@ -175,21 +185,24 @@ class Chat:
     def choose(self, id: str) -> None:
         """Shows one of several replies made at once, and makes it the cache's."""
         self.show(id)
-        client = self._link.client
-        if client is not None and id in self._candidates:
-            request = Choose(client.next_request(), generation=self._generation, candidate=self._candidates.index(id))
+        client, ended = self._link.client, self._candidates.get(id)
+        if client is not None and ended is not None:
+            request = Choose(client.next_request(), generation=self._generation, candidate=ended.candidate)
             self._background(self._ask_quietly(request))
-        self._candidates = ()
+            # Until now the cache held the prompt only.
+            read = self._started.prompt_tokens if self._started is not None else 0
+            self.ended = msgspec.structs.replace(ended, cached=max(ended.cached, read + ended.tokens))
+        self._candidates = {}
 
     def show(self, id: str) -> None:
         """Shows the branch through a message."""
-        self._must_be_free()
+        self.must_be_free()
         self.session.set_head(id)
         self.changes.append(Rebuilt())
 
     def sibling(self, id: str, step: int) -> str | None:
         """Shows an alternative of a message and returns its id; None at the end of the row."""
-        self._must_be_free()
+        self.must_be_free()
         siblings = [message.id for message in self.session.conversation.siblings(self.message(id).id)]
         place = siblings.index(id) + step
         if not 0 <= place < len(siblings):
@@ -199,7 +212,7 @@ class Chat:
 
     def delete(self, id: str) -> None:
         """Hides a message and what follows it."""
-        self._must_be_free()
+        self.must_be_free()
         self.session.delete(self.message(id).id, following=True)
         self.changes.append(Rebuilt())
 
@@ -212,14 +225,14 @@ class Chat:
         self._step(self.session.redo, "There is nothing to redo.")
 
     def _step(self, step: Callable[[], bool], nothing: str) -> None:
-        self._must_be_free()
+        self.must_be_free()
         if not step():
             raise Refused(nothing)
         self.changes.append(Rebuilt())
 
     def set_system(self, content: str) -> None:
         """Changes the system message; what follows is read again at the next reply."""
-        self._must_be_free()
+        self.must_be_free()
         self.session.set_system(content)
         self.changes.append(Rebuilt())
 
@@ -265,7 +278,7 @@ class Chat:
     def _answer(self, job: Job) -> None:
         """Starts a reply."""
         self.changes.append(Rebuilt())
-        self.reply = Reply(self.session, self._link, job, self.changes.append)
+        self.reply = Reply(self.session, self._link, job, self.changes.append, self.scores.take)
         self._task = asyncio.create_task(self._run(self.reply), name=f"reply in {self.id}")
 
     async def _run(self, reply: Reply) -> None:
@@ -274,14 +287,17 @@ class Chat:
         finally:
             self._started = self.started
             self.ended = reply.ended or self.ended
-            self._candidates = tuple(each.writer.id for each in reply.written)
+            self._candidates = reply.endings if reply.job.candidates > 1 else {}
             self.reply = None
             self._task = None
             self.changes.append(Rebuilt())
 
     def _request(self, number: int, loaded: Loaded, job: Job) -> Generate:
         self._generation = number
-        turns = self._turns(loaded, job.continues or job.parent)
+        last = job.continues or job.parent
+        turns = self._turns(loaded, last)
+        path = [message.id for message in self.session.conversation.path(last)] if last is not None else []
+        self.scores.expect([*(None for _ in range(len(turns) - len(path))), *path])
         if job.given:
             text = "".join(token.text for token in job.given)
             turns += (Turn("assistant", text, tuple(token.id for token in job.given)),)
@@ -296,8 +312,19 @@ class Chat:
             attention=self.option("attention", self._settings.attention),
             pause_above=self.option("pause_above", None),
             cache_file=self.cache_file,
+            score_prompt=self.scores_prompts,
             thinking=self.option("thinking", self._settings.thinking),
         )
+
+    @property
+    def scores_prompts(self) -> bool:
+        """Whether messages that are read get their heat too."""
+        return bool(self.option("score", self._settings.heat.prompt))
+
+    def tokens(self, message: Message) -> Sequence[Token]:
+        """What is known about the tokens of a message."""
+        sampled = self.session.tokens(message.id) if message.role == "assistant" else ()
+        return self.scores.over(message.id, message.content, sampled) if self.scores_prompts else sampled
 
     def _turns(self, loaded: Loaded, to: str | None) -> tuple[Turn, ...]:
         if to is None:
@@ -325,7 +352,12 @@ class Chat:
 
     # -- checks
 
-    def _must_be_free(self) -> None:
+    def must_be_free(self) -> None:
+        """The conversation can be changed now.
+
+        Raises:
+            Refused: Another process writes it, or a reply is being written.
+        """
         if self.session.read_only:
             raise Refused(f"{self.session.read_only} It can be read here; b goes on in a copy.")
         if self.busy:

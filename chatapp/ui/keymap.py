@@ -109,6 +109,12 @@ ACTIONS: tuple[Action, ...] = (
     _action("anywhere", "chat.rename", "", "Rename", "Name this conversation", "rename", "[title]"),
     _action("anywhere", "chat.export", "", "Export", "Export as HTML, Markdown or JSON", "export", "[file]"),
     _action("anywhere", "chat.retry_save", "", "Save again", "Try to save again after a failure", "save"),
+    _action("anywhere", "chat.save_elsewhere", "", "Save elsewhere", "Write a copy to a folder", "save-to", "folder"),
+    _action("anywhere", "chat.score", "", "Score", "Heat on your own messages too", "score", "[on|off]"),
+    _action("anywhere", "branch.list", "", "Branches", "Go to a named branch", "branches", "[name]"),
+    _action("anywhere", "branch.name", "", "Name branch", "Name the branch that is shown", "name-branch", "[name]"),
+    _action("anywhere", "branch.unname", "", "Forget name", "Take a name away", "unname-branch", "[name]"),
+    _action("anywhere", "branch.delete", "", "Delete branch", "Delete a named branch", "delete-branch", "[name]"),
     # -- prompt
     _action("prompt", "prompt.send", "enter", "Send", "Send the message", footer=True),
     _action("prompt", "prompt.newline", "ctrl+j shift+enter", "New line", "Begin a new line", footer=True),

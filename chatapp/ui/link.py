@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass, replace
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from chatapp.client import EngineClient, EngineLost
@@ -40,6 +40,7 @@ class EngineStatus:
         model: Name of the model that is loaded, or that was asked for.
         progress: How far a download or a load is.
         loaded: Facts of the loaded model.
+        given: What of the options it was loaded with shapes replies: ``keep``, ``kv_bits``, ``adapter``.
         message: For "failed" and "lost", one sentence for people.
     """
 
@@ -47,6 +48,7 @@ class EngineStatus:
     model: str = ""
     progress: Progress | None = None
     loaded: Loaded | None = None
+    given: Mapping[str, object] = field(default_factory=dict[str, object])
     message: str = ""
 
 
@@ -157,14 +159,14 @@ class EngineLink:
                 self._client = await self._start()
                 await self._client.hello()
                 self.status = replace(self.status, phase="loading")
-            async with contextlib.aclosing(
-                self._client.request(self._make_load(self._client.next_request(), model))
-            ) as events:
+            request = self._make_load(self._client.next_request(), model)
+            async with contextlib.aclosing(self._client.request(request)) as events:
                 async for event in events:
                     if isinstance(event, Progress):
                         self.status = replace(self.status, progress=event)
                     elif isinstance(event, Loaded):
-                        self._settle(EngineStatus("ready", model, loaded=event))
+                        given = {name: getattr(request, name) for name in ("keep", "kv_bits", "adapter")}
+                        self._settle(EngineStatus("ready", model, loaded=event, given=given))
         except EngineLost as error:
             self.lost(error, self._client)
         except ChatappError as error:

@@ -12,7 +12,7 @@ from chatapp.client import EngineClient, EngineLost
 from chatapp.conversation.reply import ReplyWriter
 from chatapp.conversation.session import ROOT, ConversationSession
 from chatapp.errors import ChatappError
-from chatapp.protocol import AnyEvent, Cancel, Ended, Generate, Loaded, Note, Prefill, Started, Tokens
+from chatapp.protocol import AnyEvent, Cancel, Ended, Generate, Loaded, Note, Prefill, Scored, Started, Tokens
 from chatapp.tokens import Token
 from chatapp.ui.changes import Change, Drawn, Grew, Paused, PromptBack, Rebuilt, Said
 from chatapp.ui.link import EngineLink, NotReady
@@ -53,11 +53,17 @@ class Reply:
         done, total: Prompt tokens read, and to be read.
         written: The replies by candidate, once decoding has begun.
         started, ended: What the engine said.
+        endings: How each of them ended, by message id.
         made: Tokens decoded so far, over all candidates.
     """
 
     def __init__(
-        self, session: ConversationSession, link: EngineLink, job: Job, tell: Callable[[Change], None]
+        self,
+        session: ConversationSession,
+        link: EngineLink,
+        job: Job,
+        tell: Callable[[Change], None],
+        score: Callable[[Scored], None],
     ) -> None:
         self.job = job
         self.stage: Literal["waiting", "prefill", "decode"] = "waiting"
@@ -66,9 +72,11 @@ class Reply:
         self.written: list[Written] = []
         self.started: Started | None = None
         self.ended: Ended | None = None
+        self.endings: dict[str, Ended] = {}
         self._session = session
         self._link = link
         self._tell = tell
+        self._score = score
         self._client: EngineClient | None = None
         self._request: Generate | None = None
         self._loaded: Loaded | None = None
@@ -126,6 +134,8 @@ class Reply:
         match event:
             case Prefill(done=done, total=total):
                 self.stage, self.done, self.total = "prefill", done, total
+            case Scored():
+                self._score(event)
             case Started():
                 self._begin(event)
             case Tokens():
@@ -146,13 +156,18 @@ class Reply:
             writer = self._session.begin_reply(
                 self.job.parent or ROOT,
                 model=self._loaded.model,
-                sampling=self._request.sampling,
+                sampling=self._request.sampling.over(self._loaded.sampling),
                 continues=self.job.continues,
+                given=self.job.given,
+                setup=self._setup(self._loaded, self._request),
             )
-            if self.job.given:
-                writer.append(self.job.given)
             self.written.append(Written(writer))
         self._tell(Rebuilt())
+
+    def _setup(self, loaded: Loaded, request: Generate) -> dict[str, object]:
+        """What must be as it was for `chatapp show --replay`, whatever the settings are then."""
+        setup = {"thinking": request.thinking, "max_kv_size": loaded.max_kv_size, **self._link.status.given}
+        return {name: value for name, value in setup.items() if value is not None}
 
     def _grow(self, event: Tokens) -> None:
         if not self._first_token:
@@ -170,6 +185,7 @@ class Reply:
             return
         self.ended = event
         written = self.written[event.candidate]
+        self.endings[written.writer.id] = event
         text = "".join(token.text for token in self.job.given) + event.text
         written.writer.finish(event.finish, text=text, seed=event.seed, show=event.candidate == 0)
         written.open = False

@@ -26,6 +26,8 @@ class Views:
     def shown(self) -> list[MessageView]:
         """The views of the shown branch, a reply in flight at the end."""
         chat = self._chat
+        for id in chat.scores.fresh():
+            self._known.pop(id, None)
         views = [MessageView(SYSTEM, "system", chat.session.conversation.system)]
         if not views[0].content:
             views.clear()
@@ -38,6 +40,10 @@ class Views:
         """The view of any message of the tree."""
         return self._view(self._chat.message(id))
 
+    def forget(self) -> None:
+        """Makes all views anew when they are next shown."""
+        self._known.clear()
+
     def _view(self, message: Message) -> MessageView:
         siblings = [other.id for other in self._chat.session.conversation.siblings(message.id)]
         view = self._known.get(message.id)
@@ -46,7 +52,7 @@ class Views:
                 message.id,
                 _role(message.role),
                 message.content,
-                tokens=tuple(self._chat.session.tokens(message.id)) if message.role == "assistant" else (),
+                tokens=tuple(self._chat.tokens(message)),
                 model=short_model(message.model),
                 finish=cast(Finish, message.finish) if message.finish else None,
                 note="edited" if message.edits else "",

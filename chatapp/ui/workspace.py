@@ -65,16 +65,19 @@ class Workspace:
         return chat
 
     def _close(self, chat: Chat) -> None:
+        if chat.session.trouble and not chat.session.retry():
+            return  # what waits in memory stays there; `tend` tries again
         chat.leave_soon()
         chat.session.close()
         del self._open[chat.id]
 
     def forget(self, id: str) -> None:
         """Closes a conversation that goes to the trash, its reply stopped."""
-        chat = self._open.get(id)
+        chat = self._open.pop(id, None)
         if chat is not None:
             chat.stop()
-            self._close(chat)
+            chat.leave_soon()
+            chat.session.close()
 
     @property
     def elsewhere(self) -> list[Chat]:
@@ -90,21 +93,30 @@ class Workspace:
             said += [Said("A prompt in another conversation was stopped before it was read.") for _ in back]
             chat.changes.clear()
             if not chat.busy:
-                title = chat.session.conversation.title or "untitled"
-                said.append(Said(f"The reply in “{title}” has ended and is saved."))
                 self._close(chat)
+                if chat.id not in self._open and chat.ended is not None:
+                    title = chat.session.conversation.title or "untitled"
+                    said.append(Said(f"The reply in “{title}” has ended and is saved."))
         return said
 
-    async def close(self) -> None:
-        """Stops what is in flight, saves it and ends the engine."""
+    def unsaved(self) -> list[Chat]:
+        """Conversations of which something waits in memory because the disk does not take it; tries it once more."""
+        return [chat for chat in self._open.values() if chat.session.trouble and not chat.session.retry()]
+
+    async def close(self) -> list[str]:
+        """Stops what is in flight, saves it and ends the engine.
+
+        Returns:
+            What the person should be told at the end, as sentences.
+        """
         for chat in self._open.values():
             if chat.stop():
                 await chat.settled()
         await self._leave_all()
-        for chat in self._open.values():
-            chat.session.close()
+        told = [sentence for chat in self._open.values() if (sentence := chat.session.close())]
         await self.downloads.close()
         await self.link.close()
+        return told
 
     async def _leave_all(self) -> None:
         """Lets the engine save its caches, for as long as a person would wait at the end."""

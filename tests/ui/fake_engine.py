@@ -33,6 +33,7 @@ from chatapp.protocol import (
     Loaded,
     Prefill,
     Progress,
+    Scored,
     Started,
     Tokens,
     Turn,
@@ -238,6 +239,9 @@ class FakeEngine:
                     yield _ended(number, "cancelled", [], candidate, reused)
                 return
             yield Prefill(number, (step + 1) * (len(prompt) - reused) // self.prefill_steps, len(prompt) - reused)
+        if request.score_prompt:
+            for turn, each in enumerate(request.turns):
+                yield Scored(number, tuple(token(i, piece) for i, piece in enumerate(pieces(each.content))), turn)
         yield Started(number, len(prompt), reused, len(prompt) - reused, "trim" if reused else "cold", keep=4)
         replies = [pieces(self.script(request, candidate)) for candidate in range(request.candidates)]
         given = len(request.turns[-1].tokens) if request.continue_last else 0

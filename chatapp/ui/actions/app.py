@@ -8,6 +8,7 @@ from pathlib import Path
 from textual.command import CommandPalette
 
 from chatapp.ui.actions.base import Group
+from chatapp.ui.actions.chat import save_copy
 from chatapp.ui.changes import Refused
 from chatapp.ui.widgets.side import InspectorPanel
 
@@ -112,4 +113,42 @@ class AppActions(Group):
 
     def quit(self, argument: str) -> None:
         self.screen.keep_draft()
+        if self.workspace.unsaved():
+            self._ask_unsaved()
+        else:
+            self.app.exit()
+
+    def _ask_unsaved(self) -> None:
+        """Lines wait in memory, and the disk does not take them: the person decides."""
+        from chatapp.ui.screens.pick import PickScreen
+
+        lines = sum(chat.session.unsaved for chat in self.workspace.unsaved())
+        values = [
+            ("again", "Try to save again, then leave"),
+            ("elsewhere", "Write them to another folder, then leave"),
+            ("stay", "Stay here"),
+            ("leave", "Leave all the same"),
+        ]
+        what = "1 change is" if lines == 1 else f"{lines} changes are"
+        self.app.push_screen(PickScreen(f"{what} not on the disk", values, "again"), self._unsaved_chosen)
+
+    def _unsaved_chosen(self, choice: str | None) -> None:
+        if choice == "again":
+            self.quit("")
+        elif choice == "leave":
+            self.app.exit()
+        elif choice == "elsewhere":
+            from chatapp.ui.screens.ask import AskScreen
+
+            self.app.push_screen(AskScreen("Folder for the conversations", str(Path.home())), self._leave_with_copies)
+
+    def _leave_with_copies(self, folder: str | None) -> None:
+        if not folder:
+            return
+        try:
+            paths = [save_copy(chat.session, folder) for chat in self.workspace.unsaved()]
+        except Refused as error:
+            self.say(str(error), "error")
+            return
+        self.app.farewell += [f"Written to {path}; `chatapp import` takes it in." for path in paths]
         self.app.exit()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -11,6 +12,9 @@ from chatapp.protocol import Sampling
 from chatapp.ui.actions.base import Group
 from chatapp.ui.changes import Refused
 from chatapp.ui.views import SYSTEM
+
+if TYPE_CHECKING:
+    from chatapp.conversation.session import ConversationSession
 
 
 class ChatActions(Group):
@@ -106,9 +110,47 @@ class ChatActions(Group):
         else:
             raise Refused(self.chat.session.trouble or "It could not be saved.")
 
+    def save_elsewhere(self, argument: str) -> None:
+        if not argument:
+            raise Refused("Name a folder on another disk: /save-to FOLDER.")
+        self.say(f"Written to {save_copy(self.chat.session, argument)}.")
+
+    def score(self, argument: str) -> None:
+        self._writable()
+        if argument not in ("", "on", "off"):
+            raise Refused("/score takes on or off; without one of them it changes over.")
+        wanted = argument == "on" if argument else not self.chat.scores_prompts
+        self.chat.set_option("score", wanted)
+        self.screen.views.forget()
+        self.screen.rebuild()
+        self.say(
+            "From the next reply on, messages that the model reads get their heat; they are read a little slower."
+            if wanted
+            else "Only what the model wrote has heat."
+        )
+
     def _writable(self) -> None:
         if self.chat.session.read_only:
             raise Refused(f"{self.chat.session.read_only} b in the transcript goes on in a copy.")
+
+
+def save_copy(session: ConversationSession, folder: str) -> Path:
+    """Writes a conversation's file, what waits in memory included, to another folder; `chatapp import` takes it in.
+
+    Raises:
+        Refused: It cannot be written there.
+    """
+    path = Path(folder).expanduser().absolute() / f"{session.id}.jsonl"
+    try:
+        content = session.content()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+    except FileExistsError:
+        raise Refused(f"{path} is there already; name another folder.") from None
+    except OSError as error:
+        raise Refused(f"{path} cannot be written: {error.strerror}.") from error
+    return path
 
 
 def parsed(name: str, value: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from chatapp.ui.actions.app import AppActions
+from chatapp.ui.actions.branch import BranchActions
 from chatapp.ui.actions.chat import ChatActions
 from chatapp.ui.actions.edit import EditActions
 from chatapp.ui.actions.listing import ListActions
@@ -25,6 +26,7 @@ class Groups:
 
     def __init__(self, screen: ChatScreen) -> None:
         self.app = AppActions(screen)
+        self.branch = BranchActions(screen)
         self.chat = ChatActions(screen)
         self.edit = EditActions(screen)
         self.list = ListActions(screen)

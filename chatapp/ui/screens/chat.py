@@ -17,7 +17,7 @@ from chatapp.errors import ChatappError
 from chatapp.text import visible
 from chatapp.ui.actions.groups import Groups
 from chatapp.ui.changes import Change, Drawn, Grew, Paused, PromptBack, Rebuilt, Refused, Said, Severity
-from chatapp.ui.heat import Heat
+from chatapp.ui.heat import RAMPS, Heat
 from chatapp.ui.keymap import Keymap, Scope, bindings
 from chatapp.ui.link import EngineStatus
 from chatapp.ui.prompt.drafts import Drafts
@@ -44,9 +44,19 @@ if TYPE_CHECKING:
 #: Clock of the screen, in ticks a second.
 RATE = 30
 
+#: Ticks between changes of the status line's figures while a reply is written: they can be read, and most frames
+#: draw the transcript only.
+_FIGURES = 5
+
+#: Ticks between attempts to write what the disk did not take.
+_SAVING = 10 * RATE
+
 #: Groups of actions that would pull the rug from under an open editor, and what of them is harmless.
-_CHANGING = ("message", "token", "chat", "list")
-_HARMLESS = {"message.heat", "message.units", "message.scale", "chat.stop", "chat.retry_save"}
+_CHANGING = ("message", "token", "chat", "list", "branch")
+_HARMLESS = {
+    *("message.heat", "message.units", "message.scale"),
+    *("chat.stop", "chat.retry_save", "chat.save_elsewhere"),
+}
 
 
 class ChatScreen(Screen[None]):
@@ -113,11 +123,19 @@ class ChatScreen(Screen[None]):
     def on_mount(self) -> None:
         self.transcript.heat = Heat(self.workspace.chat.option("heat", self.workspace.settings.heat.show))
         self.transcript.unit = "bits" if self.workspace.settings.heat.bits else "nats"
+        self._use_ramp(self.workspace.settings.heat.ramp)
         self._shown_chat()
         self.focus_prompt()
         self.set_interval(1 / RATE, self.tick)
         for problem in self.keymap.problems:
             self.say(problem, "warning")
+
+    def _use_ramp(self, name: str) -> None:
+        if name and name not in RAMPS:
+            self.say(f"config.toml: there is no heat.ramp {name!r}; there are {', '.join(RAMPS)}.", "warning")
+            return
+        self.transcript.ramp = name
+        self._legend.set_ramp(name)
 
     # -- actions
 
@@ -205,7 +223,8 @@ class ChatScreen(Screen[None]):
         workspace = self.workspace
         chat, link = workspace.chat, workspace.link
         link.check()
-        self._status.show(parts(chat, link.status, workspace, bits=self.transcript.unit == "bits"))
+        if self._ticks % _FIGURES == 0 or not chat.busy:
+            self._status.show(parts(chat, link.status, workspace, bits=self.transcript.unit == "bits"))
         if link.status is not self._engine:
             self._engine_changed(link.status)
         self._banner.show(self._lasting())
@@ -228,6 +247,8 @@ class ChatScreen(Screen[None]):
             self.rebuild()
         for problem in self._looks_problems():
             self.say(problem, "warning")
+        if self._ticks % _SAVING == 0:
+            self.workspace.unsaved()  # tries to save again
         self.transcript.refresh_scales()
         self._show_memory()
         if not self._draft_kept:
@@ -264,7 +285,9 @@ class ChatScreen(Screen[None]):
             transcript.focus_message(views[min(place, len(views) - 1)].id, scroll=False)
         self._welcome.display = not views
         self.pane.display = bool(views)
-        self._title.update(visible(self.workspace.chat.session.conversation.title or "New chat"))
+        chat = self.workspace.chat
+        branch = f"  ⎇ {chat.branch_name}" if chat.branch_name else ""
+        self._title.update(visible((chat.session.conversation.title or "New chat") + branch))
         self._show_memory()
 
     def _show_memory(self) -> None:
@@ -277,6 +300,13 @@ class ChatScreen(Screen[None]):
         self._window.set_window(Window(capacity, min(cached, capacity), keep, max(0, cached - capacity)))
         if started is not None and cached > capacity:
             self.transcript.set_memory(memory(self.views.shown(), started, cached, capacity))
+
+    def show_branch(self) -> None:
+        """Shows another branch of the conversation, from its end."""
+        self.transcript.leave_tokens()
+        self.transcript.follow()
+        self.tick()
+        self.rebuild()
 
     def show_chat(self) -> None:
         """Shows the workspace's conversation in place of the one shown."""

@@ -8,18 +8,16 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
-from chatapp.ui.screens.sizes import LOW
+from chatapp.ui.screens.dialog import Dialog
 from chatapp.ui.transcript import MessageView, Transcript
 from chatapp.ui.widgets.siblings import Siblings
 
 
-class CompareScreen(ModalScreen[str | None]):
+class CompareScreen(Dialog[str | None]):
     """Its result is the chosen reply's id, or None where the person left."""
 
-    VERTICAL_BREAKPOINTS = LOW
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "dismiss(None)", "Leave"),
         Binding("left,h,shift+tab", "move(-1)", "Left"),
@@ -35,7 +33,7 @@ class CompareScreen(ModalScreen[str | None]):
         self._title = title
         self._views = list(views)
         self._current = current
-        self._look = (transcript.heat, transcript.scales, transcript.unit)
+        self._look = (transcript.heat, transcript.scales, transcript.unit, transcript.ramp)
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog full"):

@@ -8,17 +8,15 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from chatapp.ui.keymap import SCOPES, Action, Keymap, Scope
-from chatapp.ui.screens.sizes import LOW
+from chatapp.ui.screens.dialog import Dialog
 
 
-class HelpScreen(ModalScreen[None]):
+class HelpScreen(Dialog[None]):
     """Keys of the scope the person is in, then of the scopes around it, then of all others."""
 
-    VERTICAL_BREAKPOINTS = LOW
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,f1,q", "dismiss(None)", "Close")]
 
     def __init__(self, keymap: Keymap, scope: Scope) -> None:

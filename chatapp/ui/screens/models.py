@@ -11,7 +11,6 @@ from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
@@ -22,7 +21,7 @@ from chatapp.models.registry import load_registry
 from chatapp.models.space import size_text
 from chatapp.text import visible
 from chatapp.ui.downloads import Download, Downloads
-from chatapp.ui.screens.sizes import LOW
+from chatapp.ui.screens.dialog import Dialog
 from chatapp.ui.widgets.status import progress_words
 
 _STATES = {"ready": "●", "partial": "◐", "absent": "○"}
@@ -36,10 +35,9 @@ class Known:
     fits: bool | None
 
 
-class ModelsScreen(ModalScreen[str | None]):
+class ModelsScreen(Dialog[str | None]):
     """Its result is the model to load, or None where the person left. Downloads go on when it is closed."""
 
-    VERTICAL_BREAKPOINTS = LOW
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Leave"),
         Binding("ctrl+s", "stop", "Stop the download"),

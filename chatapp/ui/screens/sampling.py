@@ -8,14 +8,13 @@ import msgspec
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.screen import ModalScreen
 from textual.widgets import Input, Label, Static
 
 from chatapp.protocol import Sampling
 from chatapp.text import visible
 from chatapp.ui.actions.chat import parsed
 from chatapp.ui.changes import Refused
-from chatapp.ui.screens.sizes import LOW
+from chatapp.ui.screens.dialog import Dialog
 
 #: Options that a person sets, in the order shown, with a few words.
 FIELDS = {
@@ -35,10 +34,9 @@ FIELDS = {
 }
 
 
-class SamplingScreen(ModalScreen[dict[str, Any] | None]):
+class SamplingScreen(Dialog[dict[str, Any] | None]):
     """A field for each option; empty means the default, which stands in it faintly. Its result is what was set."""
 
-    VERTICAL_BREAKPOINTS = LOW
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss(None)", "Leave"),
         Binding("up", "app.focus_previous", "Up"),

@@ -29,8 +29,9 @@ class PaletteWidget(Widget):
 
     def set_ramp(self, name: str) -> None:
         """Uses the ramps of that name (see `chatapp.ui.heat.RAMPS`); empty for the theme's."""
-        self._ramp = name
-        self._repaint()
+        if name != self._ramp:
+            self._ramp = name
+            self._repaint()
 
     def notify_style_update(self) -> None:
         super().notify_style_update()

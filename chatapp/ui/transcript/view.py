@@ -24,6 +24,7 @@ from chatapp.ui.transcript.model import Memory, MessageView
 from chatapp.ui.transcript.painter import Frame, Painter, by_cluster
 from chatapp.ui.transcript.palette import Palette
 from chatapp.ui.transcript.render import GUTTER, MARGIN, Scene
+from chatapp.ui.transcript.virtual import resize_virtually
 
 #: Source characters laid out in one slice of idle time: a few milliseconds, far below what a key may wait.
 _SLICE = 4096
@@ -71,6 +72,7 @@ class TranscriptView(ScrollView, can_focus=True):
         self._frame: Frame | None = None
         self._measuring: Timer | None = None
         self._stick = True
+        self._wanted: Callable[[], tuple[int, int]] | None = None
 
     # -- for the cursors -----------------------------------------------------------------------------------------
 
@@ -169,6 +171,7 @@ class TranscriptView(ScrollView, can_focus=True):
             locate: Says where the rows are, ``[top, bottom)``. It is asked again after rows around them, which were
                 guessed, were laid out.
         """
+        self._wanted = locate if not self.size else None
         height = max(1, self.size.height)
         y = self.scroll_offset.y
         for _ in range(_TRIES):
@@ -225,7 +228,7 @@ class TranscriptView(ScrollView, can_focus=True):
     def _sync_height(self) -> None:
         size = Size(self.scrollable_content_region.width, self.document.height)
         if size != self.virtual_size:
-            self.virtual_size = size
+            resize_virtually(self, size)
         if self._stick:
             self.scroll_to(y=self.max_scroll_y, animate=False, force=True)
 
@@ -315,6 +318,8 @@ class TranscriptView(ScrollView, can_focus=True):
             self._rearranged(anchor)
         elif self._stick:
             self._rearranged(None)
+        if self._wanted is not None and self.size:  # asked for before there was any room
+            self._show(self._wanted)
 
     def _text_width(self) -> int:
         return max(4, self.scrollable_content_region.width - GUTTER - MARGIN)

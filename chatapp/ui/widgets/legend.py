@@ -34,15 +34,24 @@ class Legend(PaletteWidget):
         self.refresh()
 
     def render(self) -> Text:
-        line = Text(no_wrap=True, end="")
         if self.heat is Heat.OFF:
-            return line
+            return Text(end="")
+        # From the full words to the bare figures: the first that fits.
+        for brief, kind in ((False, True), (True, True), (True, False)):
+            line = self._line(brief=brief, kind=kind)
+            if line.cell_len <= self.size.width:
+                break
+        return line
+
+    def _line(self, *, brief: bool, kind: bool) -> Text:
+        line = Text(no_wrap=True, end="")
         if self.heat is Heat.BOTH:
-            self._both(line)
+            self._both(line, brief)
         else:
             self._one(line, self.heat)
-        kind = self.scales[self.heat].kind
-        line.append("  percentiles" if kind == "percentile" else "  fixed", self._faint)
+        if kind:
+            percentile = self.scales[self.heat].kind == "percentile"
+            line.append("  percentiles" if percentile else "  fixed", self._faint)
         return line
 
     @property
@@ -57,14 +66,16 @@ class Legend(PaletteWidget):
             self._swatch(line, heat, level, 0)
         line.append(f" {shown(scale.high, heat, self.unit)} {unit_name(heat, self.unit)}", self._faint)
 
-    def _both(self, line: Text) -> None:
-        for heat, level in ((Heat.ENTROPY, (1, 0)), (Heat.VARENTROPY, (0, 1))):
+    def _both(self, line: Text, brief: bool) -> None:
+        name = self.palette.accent("foreground", strength=0.8)
+        for heat, letter, level in ((Heat.ENTROPY, "H", (1, 0)), (Heat.VARENTROPY, "V", (0, 1))):
             scale = self.scales[heat]
-            line.append(f"{heat.value} ", self.palette.accent("foreground", strength=0.8))
+            line.append(f"{letter if brief else heat.value} ", name)
             for step in range(2, LEVELS + 1, 2):
                 self._swatch(line, Heat.BOTH, step * level[0], step * level[1])
-            line.append(f" {shown(scale.high, heat, self.unit)} {unit_name(heat, self.unit)}  ", self._faint)
-        line.append("both ", self.palette.accent("foreground", strength=0.8))
+            gap = " " if brief else "  "
+            line.append(f" {shown(scale.high, heat, self.unit)} {unit_name(heat, self.unit)}{gap}", self._faint)
+        line.append("H+V " if brief else "both ", name)
         for step in range(2, LEVELS + 1, 2):
             self._swatch(line, Heat.BOTH, step, step)
 

@@ -59,6 +59,7 @@ class Siblings(ScrollView, can_focus=True):
         self._heat = Heat.OFF
         self._scales = Scales()
         self._unit: Unit = "nats"
+        self._ramp = ""
 
     @property
     def chosen(self) -> str | None:
@@ -89,9 +90,10 @@ class Siblings(ScrollView, can_focus=True):
                 document.replace(message_id, view)
                 self._arrange()
 
-    def set_scale(self, heat: Heat, scales: Scales, unit: Unit) -> None:
+    def set_scale(self, heat: Heat, scales: Scales, unit: Unit, ramp: str = "") -> None:
         """Lays the heat over the replies as in the transcript."""
-        self._heat, self._scales, self._unit = heat, scales, unit
+        self._heat, self._scales, self._unit, self._ramp = heat, scales, unit, ramp
+        self._palette = None
         self.refresh()
 
     def move(self, by: int) -> None:
@@ -145,7 +147,7 @@ class Siblings(ScrollView, can_focus=True):
         self.refresh()
 
     def render_line(self, y: int) -> Strip:
-        palette = self._palette = self._palette or palette_of(self.app)
+        palette = self._palette = self._palette or palette_of(self.app, self._ramp)
         strips: list[Strip] = []
         for _, width, index in self._columns():
             strips.append(self._column(palette, index, width, self.scroll_offset.y + y))

@@ -33,6 +33,8 @@ class InspectorPanel(VerticalScroll, can_focus=False):
         entry, index = transcript.focused_entry, transcript.token_cursor
         self.display = self.pinned or index is not None
         sparkline, inspector = self.query_one(DoubtSparkline), self.query_one(Inspector)
+        sparkline.set_ramp(transcript.ramp)
+        inspector.set_ramp(transcript.ramp)
         sparkline.set_scale(transcript.heat, transcript.scales)
         if entry is None or index is None:
             sparkline.set_tokens("", ())
