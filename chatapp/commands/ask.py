@@ -62,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     output.add_argument("--alternatives", type=common.natural, metavar="N", help="likeliest tokens in each JSON line")
     output.add_argument("--attention", action="store_true", help="attention statistics in each JSON line")
     output.add_argument("--candidates", type=common.count, default=1, metavar="N", help="several answers at once")
-    output.add_argument("--pause-above", type=float, metavar="NATS", help="stop before a token of higher entropy")
+    output.add_argument("--pause-above", type=common.nats, metavar="NATS", help="stop before a token of higher entropy")
     output.add_argument("--thinking", action=argparse.BooleanOptionalAction, help="reasoning, where the model has it")
     common.add_sampling_options(parser)
     common.add_model_options(parser)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,15 @@ class Chat:
         #: By generation, until one is chosen or the conversation goes on: its id, and what its candidates left.
         self._undecided: dict[int, tuple[str, CandidateGenerator[Any, Any]]] = {}
         self._chunk = ranks.least(_CPU_CHUNK if mx.default_device().type == mx.DeviceType.cpu else _GPU_CHUNK)
+
+    @staticmethod
+    def check(request: Load) -> None:
+        """Refuses what cannot be had of any model, before anything is fetched or given up for it.
+
+        Raises:
+            UsageError: A number is out of range.
+        """
+        CacheLimits(request.max_kv_size or sys.maxsize, request.keep, request.kv_bits)
 
     @classmethod
     def load(cls, request: Load, reply: Reply) -> Chat:

@@ -20,11 +20,15 @@ def score_text(request: Score, loaded: LoadedModel, template: Template, reply: R
     """Answers `Score`.
 
     Raises:
-        UsageError: There is no token to score.
+        UsageError: There is no token whose prediction could be scored.
     """
     ids = template.encode_text(request.text)
     if not ids:
         raise UsageError("There is nothing to score: the text is empty.")
+    if len(ids) == 1:
+        raise UsageError(
+            "There is nothing to score: the text is a single token, and a text's first token is not predicted."
+        )
     totals = Totals()
     for records in scoring.score(
         loaded.model,

@@ -90,6 +90,7 @@ class Server:
     def _carry_out(self, request: AnyRequest, reply: Reply) -> None:
         match request:
             case Load():
+                Chat.check(request)
                 self._chat = None  # first, so that two models are never in memory together
                 gc.collect()
                 mx.clear_cache()

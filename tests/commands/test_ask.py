@@ -97,6 +97,8 @@ def test_heat_colours_doubt(tiny_model: Path, program: Program, monkeypatch: pyt
         (("--from-token", "a:b"), "", "NAME:MESSAGE:INDEX"),
         (("--pick", "1", "x"), "", "--from-token"),
         (("-C", "nosuch", "x"), "", "nosuch"),
+        (("--pause-above", "nan", "x"), "", "nats"),
+        (("--pause-above", "-1", "x"), "", "nats"),
     ],
 )
 def test_wrong_usage_is_one_sentence(arguments: tuple[str, ...], stdin: str | bytes, word: str, program: Program):
@@ -113,6 +115,7 @@ def test_wrong_usage_is_one_sentence(arguments: tuple[str, ...], stdin: str | by
     [
         (("--temperature", -1), "temperature", 2),
         (("--sampler", "nosuch"), "nosuch", 2),
+        (("--kv-bits", 7), "kv-bits", 2),
         (("--max-kv-size", 64), "64", 1),
         (("-m", "no-such-model"), "no-such-model", 2),
     ],

@@ -189,6 +189,14 @@ async def test_what_fails_leaves_the_engine_running(engine: Engine, tmp_path: Pa
         await engine.ask(Generate(1007, "c", hello))
 
 
+@pytest.mark.parametrize("wrong", [{"kv_bits": 7}, {"max_kv_size": 4}, {"max_kv_size": 64, "keep": 40}])
+async def test_a_load_with_impossible_numbers_leaves_the_model(engine: Engine, tiny_model: Path, wrong: dict[str, int]):
+    name = "|".join(wrong).replace("_", "-")
+    with pytest.raises(RequestFailed, match=name):
+        await engine.ask(Load(engine.next_request(), str(tiny_model), **wrong))
+    assert one(await generate(engine, Turn("user", "Hello")), Ended).finish in ("stop", "length")
+
+
 async def test_the_registrys_options_of_a_model_are_in_force(tiny_model: Path):
     (paths.config_dir() / "models.toml").write_text(
         f"""
