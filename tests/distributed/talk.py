@@ -26,6 +26,8 @@ from chatapp.protocol import (
 )
 from chatapp.tokens import Token
 
+#: The end of a turn, in the tiny models' vocabulary and in the default model's.
+END = 2
 GREEDY = Sampling(temperature=0.0, max_tokens=8)
 SEEDED = Sampling(temperature=1.0, top_p=0.95, seed=11, max_tokens=8)
 ADAPTIVE = Sampling(sampler="adaptive", seed=5, max_tokens=8)
@@ -87,9 +89,8 @@ class Talk:
 
     async def cancelled(self, *turns: Turn) -> None:
         """A reply that is stopped after its first token; how far it gets is a matter of speed."""
-        request = Generate(
-            self.engine.next_request(), self.conversation, turns, Sampling(temperature=1.0, max_tokens=5000)
-        )
+        endless = Sampling(temperature=1.0, max_tokens=5000, logit_bias={END: -1000.0})
+        request = Generate(self.engine.next_request(), self.conversation, turns, endless)
         ended: Ended | None = None
         async for event in self.engine.request(request):
             if isinstance(event, Tokens):

@@ -22,6 +22,7 @@ from chatapp.client import Engine, EngineLost
 from chatapp.conversation.store import Store
 from chatapp.launch import Hosts
 from chatapp.protocol import Generate, Load, Sampling, Tokens, Turn
+from tests.distributed.talk import END
 
 KILLS = int(os.environ.get("CHATAPP_TEST_KILLS", "3"))
 RANKS = 3
@@ -84,7 +85,9 @@ async def use(engine: Engine, model: Path, moment: str, now: asyncio.Event) -> N
             await asyncio.sleep(0.05)
     while True:
         reached("reading")
-        request = Generate(engine.next_request(), "", (LONG,), Sampling(temperature=1.0, max_tokens=200))
+        request = Generate(
+            engine.next_request(), "", (LONG,), Sampling(temperature=1.0, max_tokens=200, logit_bias={END: -1000.0})
+        )
         async for event in engine.request(request):
             if isinstance(event, Tokens):
                 reached("decoding")
@@ -166,8 +169,12 @@ async def test_no_rank_outlives_the_client():
 
 async def test_a_message_survives_the_death_of_a_rank(divisible_model: Path):
     """The question and what came of the answer are saved, and the sentence names the rank."""
+    store = Store()
+    session = store.new(str(divisible_model), "")
+    session.rename("kept")
+    session.close()
     command = [sys.executable, "-m", "chatapp.cli", "ask", "-n", str(RANKS), "-m", str(divisible_model)]
-    options = ["-C", "kept", "--max-tokens", "5000", "--temperature", "1", "a question"]
+    options = ["-C", "kept", "--max-tokens", "5000", "--temperature", "1", "--logit-bias", f"{END}=-1000", "a question"]
     asking = await asyncio.create_subprocess_exec(
         *command, *options, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
@@ -180,7 +187,6 @@ async def test_a_message_survives_the_death_of_a_rank(divisible_model: Path):
     assert b"Rank 2 on 127.0.0.1 was killed" in errors
     assert b"Traceback" not in errors
     await assert_gone(processes)
-    store = Store()
     session = store.open(store.find("kept"))
     question, reply = session.conversation.path()
     assert question.content == "a question"

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from chatapp.protocol import Sampling, Turn
 from tests.distributed.conftest import Start
-from tests.distributed.talk import assert_alike, everything
+from tests.distributed.talk import SEEDED, Said, Talk, assert_alike, everything
+from tests.engine.folder import write_model
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
@@ -23,3 +25,41 @@ async def test_three_ranks_with_the_default_model(start: Start, default_model_di
     one = await everything(await start(1), default_model_dir, capacity=96, words=2)
     three = await everything(await start(3), default_model_dir, capacity=96, words=2)
     assert_alike(one, three)
+
+
+async def test_guesses_are_checked_alike(start: Start, divisible_model: Path):
+    """Prompt lookup on two ranks gives the reply of the plain loop on one."""
+    question = Turn("user", "one, two, three, four, one, two, three, four, one, two, three,")
+    said: list[Talk] = []
+    for ranks, draft in ((1, None), (2, "lookup")):
+        talk = Talk(await start(ranks))
+        await talk.load(divisible_model, max_kv_size=256, draft=draft)
+        await talk.reply("greedy", question, sampling=Sampling(temperature=0.0, max_tokens=30))
+        await talk.reply("seeded", question, sampling=Sampling(temperature=0.7, seed=3, max_tokens=30))
+        await talk.cancelled(question)
+        said.append(talk)
+    assert_alike(said[0].said, said[1].said)
+
+
+async def test_a_pipeline(start: Start, tmp_path: Path):
+    """Layers instead of heads: of three heads two ranks cannot have equally many."""
+    model = write_model(
+        tmp_path / "odd",
+        family="deepseek_v2",
+        hidden_size=48,
+        num_attention_heads=3,
+        num_key_value_heads=3,
+        num_hidden_layers=3,
+    )
+    said: list[list[Said]] = []
+    for ranks in (1, 2):
+        talk = Talk(await start(ranks))
+        loaded = await talk.load(model, max_kv_size=64, keep=6)
+        assert loaded.parallel == ("" if ranks == 1 else "pipeline ×2")
+        question = Turn("user", "What is the capital of France?")
+        answer = await talk.reply("first", question)
+        await talk.cancelled(question)
+        other = await talk.reply("edited", Turn("user", "What is the capital of Spain?"), sampling=SEEDED)
+        await talk.reply("beyond C", question, answer, question, other, question, sampling=SEEDED, candidates=2)
+        said.append(talk.said)
+    assert_alike(*said)

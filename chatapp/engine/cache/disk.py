@@ -136,8 +136,20 @@ def stamp(path: Path) -> str:
     try:
         with path.open("rb") as file:
             header = msgspec.json.decode(file.read(int.from_bytes(file.read(8), "little")))
-        return msgspec.json.decode(header["__metadata__"]["chatapp"], type=_Contents).stamp
-    except (OSError, ValueError, KeyError, TypeError, OverflowError, MemoryError, msgspec.MsgspecError):
+        # mlx-lm puts the place in its tree in front of a name.
+        found = (text for name, text in header["__metadata__"].items() if name.rpartition(".")[2] == "chatapp")
+        return msgspec.json.decode(next(found), type=_Contents).stamp
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        StopIteration,
+        AttributeError,
+        TypeError,
+        OverflowError,
+        MemoryError,
+        msgspec.MsgspecError,
+    ):
         return ""
 
 

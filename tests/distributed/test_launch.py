@@ -1,0 +1,117 @@
+"""How mlx.launch is called and watched, and what is relied on of it."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from mlx._distributed_utils import launch as mlx_launch
+
+from chatapp import launch
+from chatapp.engine import mlx_launch as patient
+from chatapp.errors import UsageError
+from chatapp.launch import Hosts
+
+
+def hostfile(path: Path, *names: str) -> Path:
+    path.write_text(json.dumps([{"ssh": name, "ips": [f"10.0.0.{n}"]} for n, name in enumerate(names)]))
+    return path
+
+
+def test_hosts_of_a_file(tmp_path: Path):
+    own = socket.gethostname()
+    hosts = Hosts.from_file(hostfile(tmp_path / "hosts.json", own, "mini.local"))
+    assert hosts.names == (own, "mini.local")
+    command = hosts.command("/tmp/socket")
+    assert str(tmp_path / "hosts.json") in command
+    assert command[command.index("--") + 2 :] == ["-m", "chatapp.engine", "--launched", "--connect", "/tmp/socket"]
+    assert not any("TMPDIR" in part for part in command), "another machine has its own folder for temporary files"
+
+
+def test_a_file_in_the_longer_form(tmp_path: Path):
+    path = tmp_path / "hosts.json"
+    path.write_text(json.dumps({"backend": "jaccl", "hosts": [{"ssh": "127.0.0.1", "ips": ["127.0.0.1"], "rdma": []}]}))
+    assert Hosts.from_file(path).names == ("127.0.0.1",)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{", "not JSON"),
+        ("[]", "names no hosts"),
+        ('[{"ips": ["10.0.0.1"]}]', "names no hosts"),
+        ('[{"ssh": "elsewhere.example"}]', "put this machine first"),
+    ],
+)
+def test_a_file_that_cannot_be_used(tmp_path: Path, content: str, words: str):
+    path = tmp_path / "hosts.json"
+    path.write_text(content)
+    with pytest.raises(UsageError, match=words):
+        Hosts.from_file(path)
+    with pytest.raises(UsageError, match="cannot be read"):
+        Hosts.from_file(tmp_path / "missing.json")
+
+
+def test_signs_of_life_are_taken_out_of_the_output_and_ends_are_seen():
+    output = launch._Output(3)
+    data = (
+        b"a line\n"
+        + launch.beat(0)
+        + b"half "
+        + launch.beat(2)
+        + b"\x1b[33m[WARN] Node with rank 1 exited with code -9 "
+    )
+    assert list(output.lines(data)) == [b"a line\n", b"half \n"]
+    assert list(output.lines(b"\x1b[0m\n")) == [b"\x1b[33m[WARN] Node with rank 1 exited with code -9 \x1b[0m\n"]
+    assert output.exits == [(1, -9)]
+
+
+def test_a_rank_that_was_heard_and_then_not(monkeypatch: pytest.MonkeyPatch):
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    output = launch._Output(2)
+    list(output.lines(launch.beat(0) + launch.beat(1)))
+    clock[0] += launch.SILENCE - 1
+    list(output.lines(launch.beat(0)))
+    assert output.silent() is None
+    clock[0] += 2
+    assert output.silent() == 1
+
+
+def test_the_first_to_die_is_named_and_not_those_who_followed(tmp_path: Path):
+    log = tmp_path / "log"
+    log.write_text("1 rank 0 on here: x: loading\n2 rank 2 on there: x: this rank ends\nterminate called\n")
+    output = launch._Output(3)
+    lines = b"".join(b"Node with rank %d exited with code %d\n" % end for end in ((0, launch.LEFT), (2, 1), (1, -15)))
+    list(output.lines(lines))
+    hosts = Hosts(("127.0.0.1", "b", "there"), ())
+    sentence = launch._sentence(output, hosts, log)
+    assert sentence.startswith("Rank 2 on there ended with code 1")
+    assert sentence.endswith("this rank ends")
+
+
+def test_what_is_relied_on_of_mlx_launch():
+    """A new mlx may change these; then `chatapp.engine.mlx_launch` and `chatapp.launch` have to be looked at again."""
+    source = inspect.getsource(mlx_launch)
+    assert mlx_launch.select is not None, "select is a name of the module, which ours takes the place of"
+    assert source.count("select(") == 2
+    assert "Node with rank {rank} was killed" in source
+    assert "Node with rank {rank} exited with code" in source
+    assert 'is_local = host == "127.0.0.1"' in source
+    assert "export MLX_RANK=" in source
+
+
+def test_waiting_for_output_does_not_spin():
+    """With room to write but nothing to read, mlx's own select returns at once, ours after a while."""
+    ours, other = socket.socketpair()
+    with ours, other:
+        began = time.monotonic()
+        ready, room, _ = patient.patient_select([ours], [ours], [], 1.0)
+        assert time.monotonic() - began >= patient._PATIENCE
+        assert (ready, room) == ([], [ours])
+        other.send(b"x")
+        assert patient.patient_select([ours], [ours], [], 1.0)[0] == [ours]

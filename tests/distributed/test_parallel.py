@@ -1,0 +1,99 @@
+"""How a model is divided, decided from its config.json, and what is said where it cannot be."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from pathlib import Path
+
+import mlx_lm.models
+import pytest
+
+from chatapp.client import RequestFailed
+from chatapp.errors import UsageError
+from chatapp.models import hub, parallel
+from chatapp.models.sources import parse_source
+from chatapp.protocol import Load
+from tests.distributed.conftest import Start
+from tests.engine.folder import write_model
+
+LLAMA = {
+    "model_type": "llama",
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "intermediate_size": 1536,
+    "num_hidden_layers": 30,
+}
+
+
+def test_tensor_where_the_heads_are_divided():
+    assert parallel.choose(LLAMA, "M", 3) == "tensor"
+
+
+def test_pipeline_where_only_that_is_possible():
+    config = {**LLAMA, "model_type": "qwen2"}
+    assert parallel.choose(config, "M", 3) == "tensor"
+    assert parallel.choose(config, "M", 2) == "pipeline"
+    with pytest.raises(UsageError, match="cannot be divided among 31"):
+        parallel.choose(config, "M", 31)
+
+
+@pytest.mark.parametrize(
+    ("change", "ranks", "words"),
+    [
+        ({}, 2, "9 attention heads"),
+        ({"num_attention_heads": 8}, 2, "3 key-value heads"),
+        ({"intermediate_size": 1000}, 3, "1000 values inside"),
+        ({"quantization": {"group_size": 64, "bits": 4}, "intermediate_size": 96}, 3, "groups of 64"),
+        ({"model_type": "mamba2"}, 3, "cannot divide among several machines"),
+    ],
+)
+def test_what_cannot_be_divided_gets_a_sentence(change: dict[str, object], ranks: int, words: str):
+    with pytest.raises(UsageError, match=words):
+        parallel.choose({**LLAMA, **change}, "M", ranks)
+
+
+def test_what_mlx_lm_offers_is_read_right_from_its_source():
+    """Against the classes themselves, for every model file that has either."""
+    found = 0
+    for module in pkgutil.iter_modules(mlx_lm.models.__path__):
+        source = (Path(mlx_lm.models.__path__[0]) / f"{module.name}.py").read_text()
+        if "class Model(" not in source or ("def shard(" not in source and "PipelineMixin" not in source):
+            continue
+        model = importlib.import_module(f"mlx_lm.models.{module.name}").Model
+        assert ("tensor" in parallel.supported(module.name)) == hasattr(model, "shard"), module.name
+        found += 1
+    assert found > 15
+
+
+def test_refused_before_its_weights_are_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Only config.json has come by then."""
+    fetched: list[str] = []
+    folder = write_model(tmp_path / "model")
+    monkeypatch.setattr(hub, "_download", lambda place, commit, files, report: fetched.extend(f.name for f in files))
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *args, **options: str(folder))
+    monkeypatch.setattr(hub, "cached_snapshot", lambda place: None)
+    files = [hub.RemoteFile("config.json", 10, "a"), hub.RemoteFile("model.safetensors", 10**9, "b")]
+    monkeypatch.setattr(hub, "_needed", lambda info: list(files))
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *args, **options: _Info())
+    with pytest.raises(UsageError, match="cannot be divided among 5"):
+        hub.fetch_snapshot(parse_source("hf:owner/model"), lambda step: None, ranks=5)
+    assert fetched == ["config.json"]
+
+
+class _Info:
+    sha = "0" * 40
+    siblings = ()
+
+
+async def test_an_engine_goes_on_after_a_model_that_cannot_be_divided(
+    start: Start, divisible_model: Path, tmp_path: Path
+):
+    engine = await start(2)
+    odd = write_model(tmp_path / "odd", num_attention_heads=3, num_key_value_heads=3, hidden_size=48, head_dim=16)
+    with pytest.raises(RequestFailed, match="3 attention heads"):
+        await engine.ask(Load(engine.next_request(), str(odd)))
+    with pytest.raises(RequestFailed, match="There is no folder"):
+        await engine.ask(Load(engine.next_request(), str(tmp_path / "missing")))
+    loaded = await engine.ask(Load(engine.next_request(), str(divisible_model), max_kv_size=256))
+    assert loaded.parallel == "tensor ×2"

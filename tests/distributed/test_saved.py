@@ -1,0 +1,42 @@
+"""A saved prompt cache in parts, one for each rank: all of one moment, or none."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from chatapp import paths
+from chatapp.protocol import Turn
+from tests.distributed.conftest import Start
+from tests.distributed.talk import SEEDED, Talk
+
+QUESTION = Turn("user", "What is the capital of France?")
+NEXT = Turn("user", "And of Spain?")
+
+
+@pytest.mark.parametrize("damage", ["none", "mixed", "missing"])
+async def test_parts_are_used_together_or_not_at_all(start: Start, divisible_model: Path, damage: str):
+    file = paths.prompt_cache("c")
+    first = Talk(await start(2), cache_file=str(file))
+    await first.load(divisible_model, max_kv_size=256)
+    reply = await first.reply("first", QUESTION, sampling=SEEDED)
+    await first.left()
+    parts = sorted(file.parent.iterdir())
+    assert [part.name for part in parts] == ["c.rank0of2.cache.safetensors", "c.rank1of2.cache.safetensors"]
+    shutil.copy(parts[1], earlier := parts[1].with_suffix(".earlier"))
+    await first.reply("second", QUESTION, reply, NEXT, sampling=SEEDED)
+    await first.left()
+    if damage == "mixed":
+        earlier.replace(parts[1])
+    elif damage == "missing":
+        parts[1].unlink()
+    await first.engine.close()
+
+    second = Talk(await start(2), cache_file=str(file))
+    await second.load(divisible_model, max_kv_size=256)
+    await second.reply("second", QUESTION, reply, NEXT, sampling=SEEDED)
+    reused, _, method = second.said[0].facts[:3]
+    assert (method == "disk", reused > 0) == ((True, True) if damage == "none" else (False, False))
+    assert second.said[0].ids == first.said[1].ids
