@@ -9,6 +9,7 @@ entropy>3                   replies with a token whose entropy is above 3 nats
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -86,7 +87,8 @@ def parse(text: str) -> Query:
         if term["key"]:
             _add_field(query, term["key"], term["quoted"] or term["value"] or "", bool(term["not"]))
         elif term["sign"]:
-            query.conditions.append(f"m.peak {term['sign']} ?")
+            condition = f"coalesce(m.peak {term['sign']} ?, 0)" if term["not"] else f"m.peak {term['sign']} ?"
+            query.conditions.append(f"NOT {condition}" if term["not"] else condition)
             query.values.append(_number(term["limit"]))
         else:
             _add_words(term["phrase"] or term["word"] or "", unwanted if term["not"] else wanted)
@@ -128,7 +130,10 @@ def _add_words(text: str, parts: list[str]) -> None:
 
 def _number(text: str) -> float:
     try:
-        return float(text)
+        number = float(text)
+        if math.isnan(number):
+            raise ValueError
+        return number
     except ValueError:
         raise UsageError(f"entropy needs a number in nats, as in entropy>3, not {text!r}.") from None
 

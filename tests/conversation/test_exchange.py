@@ -147,6 +147,8 @@ def test_one_bad_conversation_does_not_take_the_others_with_it():
         (b'{"conversations": [{"value": "x"}]}', "does not say whom"),
         (b"Just a text about cats.", "who speaks"),
         (b"PK\x03\x04 broken", "damaged"),
+        (b'{"conversations": []}', "it holds no message"),
+        (b'{"mapping": {"a": {"parent": "a", "message": {"author": {"role": "user"}}}}}', "in a circle"),
     ],
 )
 def test_odd_files_end_in_one_sentence(data, sentence):
@@ -160,6 +162,18 @@ def test_other_encodings_with_a_mark_are_read():
     text = json.dumps([{"role": "user", "content": "Grüße 👋"}], ensure_ascii=False)
     for encoding in ("utf-8-sig", "utf-16"):
         assert plain(registry.read(text.encode(encoding), "x").transcripts[0]) == [("user", "Grüße 👋")]
+
+
+def test_numbers_too_large_for_the_files_do_no_harm(store):
+    tools = '[{"role": "user", "content": "x", "tool_calls": [%s]}]'
+    for digits in ("1" * 5000, "-" + "1" * 30, str(1 << 64), str((1 << 63) - 1), "0.5"):
+        imported = registry.read((tools % digits).encode(), "x")
+        session = store.add(imported.transcripts[0])
+        session.close()
+        kept = store.open(session.id).conversation.path()[0].extra["tool_calls"]
+        assert kept == [json.loads(digits)] if len(digits) < 20 else kept != []
+    late = '{"conv": {"lastModified": %s}, "messages": [{"id": 1, "role": "user", "content": "x", "timestamp": %s}]}'
+    assert registry.read((late % ("9" * 400, "1e400")).encode(), "x").transcripts[0].messages[0].created == ""
 
 
 def test_long_runs_of_anything_are_read_in_no_time():

@@ -85,6 +85,7 @@ def test_by_uncertainty(store, index):
     assert found(store, index, "entropy>3") == {"low 3.5"}
     assert found(store, index, "entropy>=2 role:assistant") == {"low 2.0", "low 3.5"}
     assert found(store, index, "entropy<1") == {"low 0.5"}
+    assert found(store, index, "-entropy>3") == {"q", "low 0.5", "low 2.0"}
 
 
 def test_by_date(store, index, monkeypatch):
@@ -101,7 +102,7 @@ def test_by_date(store, index, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "query", ["", "  ", '""', "role:", "before:soon", "after:2026-13", "after:0", "entropy>", "entropy>x", "?!"]
+    "query", ["", "  ", '""', "role:", "before:soon", "after:2026-13", "after:0", "entropy>", "entropy>x", "entropy>nan", "?!"]
 )
 def test_what_cannot_be_asked_is_refused_with_a_sentence(query):
     with pytest.raises(UsageError):

@@ -73,7 +73,7 @@ def json_of(text: str, name: str) -> list[Json] | None:
     if text.lstrip()[:1] not in ("{", "["):
         return None
     try:
-        return [json.loads(text)]
+        return [json.loads(text, parse_int=_integer)]
     except RecursionError:
         raise UnreadableError(f"{name} is nested too deeply to be a conversation.") from None
     except json.JSONDecodeError as error:
@@ -83,13 +83,21 @@ def json_of(text: str, name: str) -> list[Json] | None:
         if not line.strip():
             continue
         try:
-            values.append(json.loads(line))
+            values.append(json.loads(line, parse_int=_integer))
         except RecursionError:
             raise UnreadableError(f"Line {number} of {name} is nested too deeply to be a conversation.") from None
-        except json.JSONDecodeError:
-            where = f"line {whole.lineno}, column {whole.colno}" if not values else f"line {number}"
-            raise UnreadableError(f"{name} is not valid JSON ({where}: {whole.msg}).") from None
+        except json.JSONDecodeError as error:
+            where = f"line {whole.lineno}, column {whole.colno}: {whole.msg}"
+            if values:  # it is JSON line by line
+                where = f"line {number}, column {error.colno}: {error.msg}"
+            raise UnreadableError(f"{name} is not valid JSON ({where}).") from None
     return values
+
+
+def _integer(digits: str) -> int | float:
+    """An integer of up to 64 bits, as our files can hold it; a longer one as a float."""
+    short = len(digits) < 20 and -(1 << 63) <= (value := int(digits)) < 1 << 63
+    return value if short else float(digits)
 
 
 def instant(seconds: Json) -> str:

@@ -109,7 +109,10 @@ def _conversations(values: list[Json], name: str) -> Imported:
         try:
             if not importer.recognizes(value):
                 raise NotThisConversationError("it is of another format")
-            imported.transcripts.append(importer.read(value))
+            transcript = importer.read(value)
+            if not transcript.messages and not transcript.system:
+                raise NotThisConversationError(": ".join(["it holds no message", *transcript.notices]).rstrip("."))
+            imported.transcripts.append(transcript)
         except NotThisConversationError as error:
             imported.problems.append(f"Conversation {number} of {name} was left out: {error}.")
     if not imported.transcripts:
