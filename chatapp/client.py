@@ -30,7 +30,7 @@ import msgspec
 
 from chatapp import paths, protocol
 from chatapp.errors import ChatappError
-from chatapp.launch import Hosts, watch
+from chatapp.launch import Hosts, beating, watch
 from chatapp.protocol import (
     AnyEvent,
     AnyRequest,
@@ -150,12 +150,13 @@ class Engine:
         if hosts:  # mlx.launch leaves temporary files behind
             engine._scratch = tempfile.TemporaryDirectory(prefix="chatapp-", ignore_cleanup_errors=True)
             environment["TMPDIR"] = engine._scratch.name
+        stdin = beating() if hosts else os.open(os.devnull, os.O_RDONLY)
         descriptor = os.open(engine.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             # In a session of its own: Ctrl+C in the terminal is for the client, which then cancels what it wants to.
             engine._process = await asyncio.create_subprocess_exec(
                 *(hosts.command(path) if hosts else _command(path)),
-                stdin=asyncio.subprocess.PIPE if hosts else asyncio.subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=asyncio.subprocess.PIPE if hosts else descriptor,
                 stderr=asyncio.subprocess.STDOUT if hosts else descriptor,
                 env=environment,
@@ -166,6 +167,7 @@ class Engine:
             raise EngineLost(f"The engine could not be started: {error.strerror or error}.") from error
         finally:
             os.close(descriptor)
+            os.close(stdin)
         engine._watching = asyncio.create_task(engine._watch())
         return engine
 

@@ -19,6 +19,7 @@ import re
 import socket
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -115,29 +116,39 @@ class Hosts:
 
 
 async def watch(process: asyncio.subprocess.Process, hosts: Hosts, log: Path) -> str:
-    """Keeps the signs of life going and the ranks' output in the log, until a rank is lost or all have ended.
+    """Keeps the ranks' output in the log, until a rank is lost or all have ended.
 
     Args:
-        process: mlx.launch, its standard input and output piped.
+        process: mlx.launch, its standard input from `beating`, its output piped.
         hosts: Who takes part.
         log: File that what the ranks print is added to.
 
     Returns:
         What happened, as a sentence that ends with the last words of whoever was lost.
     """
-    beating = asyncio.create_task(_beat(process))
     output = _Output(len(hosts.names))
-    try:
-        with log.open("ab") as file:
-            while not output.exits and output.silent() is None and await _more(process, output, file):
-                pass
-            # Who died first is clear when the others' ends have been told as well.
-            until = time.monotonic() + _AFTER_DEATH
-            while output.exits and time.monotonic() < until and await _more(process, output, file):
-                pass
-    finally:
-        beating.cancel()
+    with log.open("ab") as file:
+        while not output.exits and output.silent() is None and await _more(process, output, file):
+            pass
+        # Who died first is clear when the others' ends have been told as well.
+        until = time.monotonic() + _AFTER_DEATH
+        while output.exits and time.monotonic() < until and await _more(process, output, file):
+            pass
     return _sentence(output, hosts, log)
+
+
+def beating() -> int:
+    """Begins the client's own signs of life.
+
+    They come from a thread, because a program may hand its terminal to an editor for minutes. They end with the
+    program, or when nobody reads them any more.
+
+    Returns:
+        The descriptor to be mlx.launch's standard input; the caller closes it once mlx.launch has it.
+    """
+    theirs, ours = os.pipe()
+    threading.Thread(target=_beat, args=(ours,), name="beat", daemon=True).start()
+    return theirs
 
 
 async def _more(process: asyncio.subprocess.Process, output: _Output, file: BinaryIO) -> bool:
@@ -146,6 +157,7 @@ async def _more(process: asyncio.subprocess.Process, output: _Output, file: Bina
     try:
         data = await asyncio.wait_for(process.stdout.read(1 << 16), 0.2)
     except TimeoutError:
+        output.wait()
         return True
     for line in output.lines(data):
         file.write(line)
@@ -153,13 +165,12 @@ async def _more(process: asyncio.subprocess.Process, output: _Output, file: Bina
     return bool(data)
 
 
-async def _beat(process: asyncio.subprocess.Process) -> None:
-    assert process.stdin is not None
-    with contextlib.suppress(ConnectionError):
+def _beat(descriptor: int) -> None:
+    with contextlib.suppress(OSError):
         while True:
-            process.stdin.write(b"\n")
-            await process.stdin.drain()
-            await asyncio.sleep(_SECOND)
+            os.write(descriptor, b"\n")
+            time.sleep(_SECOND)
+    os.close(descriptor)
 
 
 class _Output:
@@ -167,20 +178,21 @@ class _Output:
 
     def __init__(self, ranks: int) -> None:
         self.exits: list[tuple[int, int | None]] = []
-        self._heard = [time.monotonic() + STARTING - SILENCE] * ranks
+        self._silences = [SILENCE - STARTING] * ranks
+        self._looked = time.monotonic()
         self._partial = b""
 
     def lines(self, data: bytes) -> Iterable[bytes]:
         """Takes some output and gives the lines of it that are for the log."""
-        now = time.monotonic()
+        self.wait()
         whole, newline, self._partial = (self._partial + data).rpartition(b"\n")
         if not data:
             whole, self._partial = self._partial, b""
         for line in whole.split(b"\n") if whole or newline else ():
             beats = [int(rank) for rank in _BEAT.findall(line)]
             for rank in beats:
-                if rank < len(self._heard):
-                    self._heard[rank] = now
+                if rank < len(self._silences):
+                    self._silences[rank] = 0.0
             rest = _BEAT.sub(b"", line)
             self._note_exits(rest.decode("utf-8", "replace"))
             if rest or not beats:
@@ -188,8 +200,14 @@ class _Output:
 
     def silent(self) -> int | None:
         """The rank that has been silent for too long, if one has."""
+        return next((rank for rank, seconds in enumerate(self._silences) if seconds > SILENCE), None)
+
+    def wait(self) -> None:
+        """Counts the time since the last look as silence; a second at most, for this program may have been held up."""
         now = time.monotonic()
-        return next((rank for rank, heard in enumerate(self._heard) if now - heard > SILENCE), None)
+        passed = min(now - self._looked, _SECOND)
+        self._looked = now
+        self._silences = [seconds + passed for seconds in self._silences]
 
     def _note_exits(self, line: str) -> None:
         for rank, code in _EXIT.findall(line):

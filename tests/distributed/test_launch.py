@@ -75,11 +75,24 @@ def test_a_rank_that_was_heard_and_then_not(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     output = launch._Output(2)
     list(output.lines(launch.beat(0) + launch.beat(1)))
-    clock[0] += launch.SILENCE - 1
-    list(output.lines(launch.beat(0)))
-    assert output.silent() is None
-    clock[0] += 2
+    for _ in range(int(launch.SILENCE)):
+        clock[0] += 1
+        list(output.lines(launch.beat(0)))
+        assert output.silent() is None
+    clock[0] += 1
+    output.wait()
     assert output.silent() == 1
+
+
+def test_a_client_that_was_held_up_does_not_take_it_for_silence(monkeypatch: pytest.MonkeyPatch):
+    """An editor had the terminal for ten minutes; what the ranks said meanwhile has not been read yet."""
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    output = launch._Output(1)
+    list(output.lines(launch.beat(0)))
+    clock[0] += 600
+    output.wait()
+    assert output.silent() is None
 
 
 def test_the_first_to_die_is_named_and_not_those_who_followed(tmp_path: Path):
