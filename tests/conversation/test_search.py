@@ -102,7 +102,8 @@ def test_by_date(store, index, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "query", ["", "  ", '""', "role:", "before:soon", "after:2026-13", "after:0", "entropy>", "entropy>x", "entropy>nan", "?!"]
+    "query",
+    ["", "  ", '""', "role:", "before:soon", "after:2026-13", "after:0", "entropy>", "entropy>x", "entropy>nan", "?!"],
 )
 def test_what_cannot_be_asked_is_refused_with_a_sentence(query):
     with pytest.raises(UsageError):
