@@ -126,6 +126,10 @@ class Probe:
         self.reason = "" if self._modules else _reason(model)
         self._calls: list[tuple[mx.array, Any, Any, float, Any, mx.array | None]] = []
 
+    def forget(self) -> None:
+        """Lets go of the latest call's keys: while they are held, the next write to the cache copies its buffers."""
+        self._calls = []
+
     @contextmanager
     def watching(self) -> Generator[None]:
         """Notes the attention of every layer of the one model call made inside."""

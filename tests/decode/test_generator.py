@@ -277,3 +277,14 @@ def test_attention_is_reported_with_the_tokens_it_went_to():
             assert looked.position < len(PROMPT) + index
             assert looked.text == Letters().decode([sequence[looked.position]])
     assert generator(model).probe is None
+
+
+def test_watching_attention_keeps_no_keys_in_memory():
+    model = make("llama")
+    probe = Probe(model)
+    before = mx.get_active_memory()
+    decoder = generator(model, probe=probe, attention=True)
+    assert len(list(decoder.generate(PROMPT))) > 1
+    held = decoder.cache.nbytes
+    decoder.cache.forget()
+    assert mx.get_active_memory() - before < held / 4

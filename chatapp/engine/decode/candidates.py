@@ -8,20 +8,19 @@ then; `CandidateGenerator.choose` makes it the conversation's cache.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import mlx.core as mx
 
-from chatapp.engine.attention import Probe, Summary
+from chatapp.engine.attention import Probe
 from chatapp.engine.cache import layers as kv
 from chatapp.engine.decode import step as steps
 from chatapp.engine.decode.generator import DecodeCache, check_beginning, emptied_on_error
 from chatapp.engine.decode.records import Limits, Outcome, Recorder
-from chatapp.engine.decode.step import Reading, Step
+from chatapp.engine.decode.step import Look, Reading, Step
 from chatapp.engine.decode.text import TokenTexts
-from chatapp.engine.samplers.base import AttentionScores, EntropySampler
+from chatapp.engine.samplers.base import EntropySampler
 from chatapp.tokens import Token
 
 Config = TypeVar("Config")
@@ -235,19 +234,13 @@ class _Batch(Generic[Config, State]):
             self._layers = kv.select(self._layers, [self.live.index(row) for row in left])
         self.live = left
 
-    def _run(self, ids: mx.array, layers: list[Any]) -> _Look:
+    def _run(self, ids: mx.array, layers: list[Any]) -> Look:
         """Has the model read ids, shape ``(rows, n)``."""
         owner = self._owner
-        probe = owner.probe
-        with probe.watching() if probe else nullcontext():
-            logits = owner.model(ids, cache=layers)[:, -1, :]
-        return _Look(
-            logits,
-            probe.scores() if probe and owner.sampler.wants_scores(owner.config) else None,
-            probe.summary() if probe and owner.attention else None,
-        )
+        wants_scores = owner.sampler.wants_scores(owner.config)
+        return steps.look(owner.model, ids, layers, owner.probe, wants_scores, owner.attention)
 
-    def _draw(self, look: _Look) -> Step:
+    def _draw(self, look: Look) -> Step:
         owner = self._owner
         step, self._state = steps.sample(
             look.logits, look.scores, self._history, owner.sampler, owner.config, self._state, owner.limits.alternatives
@@ -256,20 +249,3 @@ class _Batch(Generic[Config, State]):
         step = steps.agree([step._replace(attention=look.attention)], owner.same, pausing)[0]
         mx.async_eval(step.arrays())
         return step
-
-
-class _Look(NamedTuple):
-    """What one model call says for each row."""
-
-    logits: mx.array
-    scores: AttentionScores | None
-    attention: Summary | None
-
-    def rows(self, places: Sequence[int]) -> _Look:
-        """A row for each of ``places``."""
-        index = mx.array(list(places))
-        return _Look(
-            self.logits[index],
-            AttentionScores(*(values[index] for values in self.scores)) if self.scores else None,
-            Summary(*(values[index] for values in self.attention)) if self.attention else None,
-        )

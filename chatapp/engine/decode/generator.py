@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -170,11 +170,11 @@ class TokenGenerator(Generic[Config, State]):
 
     def _launch(self, ids: mx.array, history: mx.array, state: State) -> tuple[Step, State]:
         """Starts a step that reads ``ids``, shape ``(1, n)``, without waiting for it."""
-        with self.probe.watching() if self.probe else nullcontext():
-            logits = self.model(ids, cache=self.cache.layers)[:, -1, :]
-        scores = self.probe.scores() if self.probe and self.sampler.wants_scores(self.config) else None
-        summary = self.probe.summary() if self.probe and self.attention else None
-        step, state = steps.sample(logits, scores, history, self.sampler, self.config, state, self.limits.alternatives)
-        step = steps.agree([step._replace(attention=summary)], self.same, self.limits.pause_above is not None)[0]
+        wants_scores = self.sampler.wants_scores(self.config)
+        seen = steps.look(self.model, ids, self.cache.layers, self.probe, wants_scores, self.attention)
+        step, state = steps.sample(
+            seen.logits, seen.scores, history, self.sampler, self.config, state, self.limits.alternatives
+        )
+        step = steps.agree([step._replace(attention=seen.attention)], self.same, self.limits.pause_above is not None)[0]
         mx.async_eval(step.arrays())
         return step, state

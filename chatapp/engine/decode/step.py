@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import mlx.core as mx
 
 from chatapp.engine import metrics
-from chatapp.engine.attention import Summary
+from chatapp.engine.attention import Probe, Summary
 from chatapp.engine.decode.text import TokenTexts
 from chatapp.engine.samplers.base import AttentionScores, Doubt, EntropySampler
 from chatapp.tokens import Alternative, Attended, Attention, Token
@@ -39,6 +39,29 @@ class Step(NamedTuple):
         return [self.token, *self.doubt, self.top_ids, self.top_logprobs, *(self.attention or ())]
 
 
+class Look(NamedTuple):
+    """What one model call says of each row's next token.
+
+    Attributes:
+        logits: Shape ``(batch, vocab)``.
+        scores: Attention statistics for the sampler; None where it wants none.
+        attention: Those for the records; None where they were not asked for.
+    """
+
+    logits: mx.array
+    scores: AttentionScores | None = None
+    attention: Summary | None = None
+
+    def rows(self, places: Sequence[int]) -> Look:
+        """A row for each of ``places``."""
+        index = mx.array(list(places))
+        return Look(
+            self.logits[index],
+            AttentionScores(*(values[index] for values in self.scores)) if self.scores else None,
+            Summary(*(values[index] for values in self.attention)) if self.attention else None,
+        )
+
+
 class AttentionReading(NamedTuple):
     """One row of a `Summary` as plain numbers; ``top`` has positions and weights."""
 
@@ -61,6 +84,33 @@ class Reading(NamedTuple):
     state: int
     top: list[tuple[int, float]]
     attention: AttentionReading | None = None
+
+
+def look(
+    model: Any,
+    ids: mx.array,
+    layers: Sequence[Any],
+    probe: Probe | None = None,
+    scores: bool = False,
+    summary: bool = False,
+) -> Look:
+    """Has the model read ids; nothing is evaluated.
+
+    Args:
+        model: An mlx-lm model.
+        ids: Shape ``(batch, n)``.
+        layers: Its cache.
+        probe: Watches its attention.
+        scores: The sampler wants attention statistics.
+        summary: The records are to have them.
+    """
+    if probe is None:
+        return Look(model(ids, cache=layers)[:, -1, :])
+    with probe.watching():
+        logits = model(ids, cache=layers)[:, -1, :]
+    seen = Look(logits, probe.scores() if scores else None, probe.summary() if summary else None)
+    probe.forget()
+    return seen
 
 
 def sample(
