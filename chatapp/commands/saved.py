@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -120,7 +121,10 @@ class Saved:
     def turns_to(self, place: Place, picked: Token | None, model: str) -> tuple[Turn, ...]:
         """The prompt of the reply, and the reply up to the place as its last turn; the picked token ends it."""
         message = self._message(place)
-        tokens = self._session.tokens(message.id)[: place.index]
+        recorded = self._session.tokens(message.id)
+        if place.index > len(recorded):
+            raise _beyond(recorded)
+        tokens = recorded[: place.index]
         if picked is not None:
             tokens.append(picked)
         ids = tuple(token.id for token in tokens)
@@ -141,7 +145,7 @@ class Saved:
         message = self._message(place)
         tokens = self._session.tokens(message.id)
         if place.index >= len(tokens):
-            raise UsageError(f"That reply has {len(tokens)} recorded tokens; the last is number {len(tokens) - 1}.")
+            raise _beyond(tokens)
         return tokens[place.index]
 
     def _message(self, place: Place) -> Message:
@@ -159,6 +163,12 @@ class Saved:
         if message.role != "assistant":
             raise UsageError(f"Message {place.message} is not a reply of a model.")
         return message
+
+
+def _beyond(tokens: Sequence[Token]) -> UsageError:
+    if not tokens:
+        return UsageError("That reply has no recorded tokens: choose another one.")
+    return UsageError(f"That reply has {len(tokens)} recorded tokens; the last is number {len(tokens) - 1}.")
 
 
 class Recorder:

@@ -174,9 +174,10 @@ def test_going_on_from_a_token_of_a_saved_reply(tiny_model: Path, program: Progr
     assert len(tokens) == 5
     session = Store().open(Store().find(name), read_only=True)
     assert len(session.conversation.path()) == 3  # nothing of it was saved
-    beyond = program("ask", "--from-token", f"{name}:3:99", "--pick", 1)
-    assert beyond.returncode == 2
-    assert "9 recorded tokens" in beyond.stderr
+    for pick in ((), ("--pick", 1)):
+        beyond = program("ask", "--from-token", f"{name}:3:99", *pick)
+        assert beyond.returncode == 2
+        assert "9 recorded tokens" in beyond.stderr
 
 
 def test_ctrl_c_stops_with_what_there_is(tiny_model: Path):
