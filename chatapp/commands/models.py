@@ -16,6 +16,7 @@ from chatapp.commands.arguments import Parser
 from chatapp.errors import ChatappError, UsageError
 from chatapp.models import catalog, fit
 from chatapp.models.catalog import Entry
+from chatapp.models.folder import check_files, read_config
 from chatapp.models.registry import Registry, load_registry
 from chatapp.models.space import size_text
 from chatapp.text import visible
@@ -104,6 +105,9 @@ def _fetch(arguments: argparse.Namespace, registry: Registry) -> int:
             bars.show(Progress(0, **msgspec.structs.asdict(step)))
 
         ready = fetch(registry.find(arguments.model), show, refresh=True)
+    # A folder of the person's own is fetched by looking at it: say now what is missing in it.
+    read_config(ready.folder, visible(ready.spec.name))
+    check_files(ready.folder, visible(ready.spec.name))
     if arguments.json:
         _print_json({"model": ready.spec.name, "folder": str(ready.folder), "bytes": ready.bytes})
     else:

@@ -163,3 +163,13 @@ def test_models_of_the_hubs_cache(hub, tmp_path, monkeypatch):  # noqa: F811
     assert [entry.spec.name for entry in found] == ["owner/tiny"]
     shutil.rmtree(entry.folder)
     assert look(spec).state == "partial"
+
+
+def test_a_folder_that_is_no_model_is_not_called_ready(tmp_path, capsys):
+    code, out, err = run(capsys, "fetch", str(tmp_path))
+    assert (code, out) == (1, "")
+    assert "has no config.json" in err
+    (tmp_path / "config.json").write_text("{}")
+    code, out, err = run(capsys, "fetch", str(tmp_path))
+    assert (code, out) == (1, "")
+    assert "has no model*.safetensors" in err

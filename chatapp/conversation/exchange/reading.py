@@ -96,8 +96,8 @@ def json_of(text: str, name: str) -> list[Json] | None:
 
 def _integer(digits: str) -> int | float:
     """An integer of up to 64 bits, as our files can hold it; a longer one as a float."""
-    short = len(digits) < 20 and -(1 << 63) <= (value := int(digits)) < 1 << 63
-    return value if short else float(digits)
+    value = float(digits)
+    return int(digits) if abs(value) < 1 << 63 else value
 
 
 def instant(seconds: Json) -> str:
