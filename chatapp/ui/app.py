@@ -71,6 +71,13 @@ class ChatApp(App[object]):
         self.looks.load_all()
         _keep_for_good()
 
+    async def action_quit(self) -> None:
+        """Textual's own key for leaving is ours, too: it must not pass over what is not saved."""
+        if self.chat_screen is None:
+            self.exit()
+        else:
+            await self.chat_screen.run("app.quit")
+
     async def on_unmount(self) -> None:
         gc.unfreeze()
         if self.chat_screen is not None:

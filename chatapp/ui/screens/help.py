@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
@@ -25,8 +25,10 @@ class HelpScreen(Dialog[None]):
         self._scope: Scope = scope
 
     def compose(self) -> ComposeResult:
-        with VerticalScroll(classes="dialog wide"):
-            yield Static(help_text(self._keymap, self._scope))
+        with Vertical(classes="dialog wide help"):
+            with VerticalScroll():
+                yield Static(help_text(self._keymap, self._scope))
+            yield Static("↑ ↓ scroll · Esc closes", classes="dialog-hint", markup=False)
 
     def on_mount(self) -> None:
         self.query_one(VerticalScroll).focus()
@@ -54,5 +56,5 @@ def _row(action: Action, keymap: Keymap) -> Content:
     command = f"/{action.command} {action.argument}".strip() if action.command else ""
     words = action.help.replace("alternative 1", "that alternative")
     return Content.assemble(
-        (f"{keys:<13} ", "bold"), f"{words:<42} ", (f"{command:<22} ", "$text-accent"), (action.id, "$foreground 35%")
+        (f"{keys:<18} ", "bold"), f"{words:<42} ", (f"{command:<22} ", "$text-accent"), (action.id, "$foreground 35%")
     )

@@ -289,5 +289,33 @@ async def test_options_of_the_conversation_lie_over_those_of_the_person(bench):
     assert b.chat.sampling.temperature is None
 
 
+async def test_a_reply_keeps_what_it_was_made_from(bench):
+    b = bench()
+    b.chat.set_option("thinking", False)
+    await b.say("go")
+    first = b.chat.path()[-1]
+    assert first.setup == {"thinking": False, "max_kv_size": 2048}
+    token = b.chat.session.tokens(first.id)[1]
+    b.chat.pick(first.id, 1, token.top[1])
+    await b.chat.settled()
+    picked = b.chat.path()[-1]
+    assert picked.given == 2
+    assert picked.content.startswith("You maybe")
+    assert [t.text for t in b.chat.session.tokens(picked.id)][:2] == ["You", " maybe"]
+
+
+async def test_the_figure_of_the_cache_is_that_of_the_chosen_reply(bench):
+    b = bench()
+    await b.say("go")
+    b.chat.regenerate(b.chat.path()[-1].id, candidates=3)
+    await b.chat.settled()
+    chosen = next(c for c in b.chat.changes if isinstance(c, Drawn)).messages[1]
+    b.chat.choose(chosen)
+    assert b.chat.ended is not None
+    assert b.chat.started is not None
+    assert b.chat.ended.candidate == 1
+    assert b.chat.ended.cached == b.chat.started.prompt_tokens + len(b.chat.session.tokens(chosen))
+
+
 async def _tick() -> None:
     await asyncio.sleep(0.005)

@@ -10,11 +10,17 @@ from textual.widgets import OptionList
 from chatapp.models import catalog
 from chatapp.models.registry import ModelSpec, Registry
 from chatapp.protocol import Fetch, Generate, Load
+from chatapp.settings import Heat as HeatSettings
 from chatapp.settings import Settings
+from chatapp.ui.heat import RAMPS, parse_colours
 from chatapp.ui.screens import models
+from chatapp.ui.screens.dialog import Dialog
 from chatapp.ui.screens.models import ModelsScreen
 from chatapp.ui.screens.pick import PickScreen
 from chatapp.ui.widgets.chat_list import ChatList, ChatOptions
+from chatapp.ui.widgets.inspector import Inspector
+from chatapp.ui.widgets.legend import Legend
+from chatapp.ui.widgets.sparkline import DoubtSparkline
 from tests.ui.app.stage import Stage, stage
 from tests.ui.fake_engine import FakeEngine
 
@@ -294,3 +300,69 @@ async def test_reasoning_is_switched_for_models_that_can(tmp_path):
     async with stage(tmp_path) as s:
         await s.say("/thinking on")
         assert any("no switch for reasoning" in text for text in s.said)
+
+
+@pytest.mark.parametrize("key", ["f8", "f4", "ctrl+t"])
+async def test_a_second_key_that_closes_a_dialog_closes_nothing_else(tmp_path, key):
+    async with stage(tmp_path) as s:
+        await s.press(key)
+        await s.until(lambda: isinstance(s.app.screen, Dialog))
+        dialog = s.app.screen
+        dialog.dismiss(None)
+        dialog.dismiss(None)
+        await s.pilot.pause()
+        assert s.app.screen is s.screen
+        assert s.app._exception is None
+
+
+@pytest.mark.parametrize("key", ["f8", "f4", "ctrl+t", "f1"])
+@pytest.mark.parametrize("size", [(40, 15), (80, 24), (160, 50)])
+async def test_a_dialog_shows_its_keys_on_a_low_terminal_too(tmp_path, key, size):
+    async with stage(tmp_path, size=size) as s:
+        await s.press(key)
+        await s.until(lambda: isinstance(s.app.screen, Dialog))
+        await s.pilot.pause()
+        hint = s.app.screen.query_one(".dialog-hint")
+        assert hint.display
+        assert hint.region.height >= 1
+        assert s.app.screen.region.contains_region(hint.region)
+        assert s.app.screen.query_one(".dialog").content_region.contains_region(hint.region)
+
+
+async def test_the_ramp_of_the_settings_holds_in_all_widgets(tmp_path):
+    settings = Settings(heat=HeatSettings(ramp="viridis", show="entropy", bits=True))
+    async with stage(tmp_path, settings=settings, size=(120, 40)) as s:
+        await s.say("hello")
+        await s.press("escape", "t")
+        viridis = s.screen.transcript.palette.ramps
+        assert viridis.entropy == tuple(parse_colours(RAMPS["viridis"][0]["entropy"]))
+        await s.until(lambda: s.screen.query(Inspector))
+        for widget in (s.screen.query_one(Legend), s.screen.query_one(DoubtSparkline), s.screen.query_one(Inspector)):
+            assert widget.palette.ramps == viridis
+        assert "bits" in str(s.screen.query_one(Legend).render())
+
+
+async def test_a_ramp_that_does_not_exist_is_said(tmp_path):
+    async with stage(tmp_path, settings=Settings(heat=HeatSettings(ramp="rainbow"))) as s:
+        await s.until(lambda: any("no heat.ramp 'rainbow'" in text for text in s.said))
+
+
+@pytest.mark.parametrize("width", [52, 80, 110])
+async def test_the_legend_of_two_measures_fits(tmp_path, width):
+    async with stage(tmp_path, size=(width, 24)) as s:
+        legend = s.screen.query_one(Legend)
+        await s.until(lambda: legend.heat == "both" and legend.size.width)
+        assert legend.render().cell_len <= legend.size.width
+
+
+async def test_messages_that_were_read_get_heat_when_it_is_asked_for(tmp_path):
+    async with stage(tmp_path) as s:
+        await s.say("one question")
+        assert not s.screen.transcript.document.entries[0].tokens
+        await s.say("/score on")
+        await s.say("two questions more")
+        assert s.engine.asked(Generate)[-1].score_prompt
+        assert [t.text for t in s.screen.transcript.document.entries[2].tokens] == ["two", " questions", " more"]
+        await s.say("/score off")
+        assert not s.screen.transcript.document.entries[2].tokens
+        assert s.reopened() == s.texts

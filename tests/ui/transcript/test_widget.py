@@ -493,3 +493,32 @@ async def test_themes_change_the_colours_at_once() -> None:
         background = style_at(app, *find(app, "hello")).bgcolor
         assert background is not None
         assert Color.from_rich_color(background) == Color.parse(app.theme_variables["background"])
+
+
+async def test_text_that_streams_moves_the_scrollbar_without_a_layout_of_the_screen() -> None:
+    """Names what `virtual.py` assumes of Textual: the scrollbar and the scroll limit follow the virtual size."""
+    app = Host(reply("a", *(f"line {i}\n\n" for i in range(40)), streaming=True))
+    async with app.run_test(size=(40, 12)) as pilot:
+        await pilot.pause()
+        view = app.transcript
+        layouts: list[object] = []
+        app.screen.screen_layout_refresh_signal.subscribe(view, layouts.append)
+        view.append_tokens("a", tokens(*(f"more {i}\n\n" for i in range(20))))
+        await pilot.pause()
+        assert layouts == []
+        assert view.vertical_scrollbar.window_virtual_size == view.document.height == view.virtual_size.height
+        assert view.scroll_offset.y == view.max_scroll_y == view.document.height - 12
+        assert "more 19" in "".join(screen_text(app))
+
+
+async def test_a_token_that_was_focused_before_there_was_room_is_in_view_later() -> None:
+    class Early(Host):
+        def on_mount(self) -> None:
+            super().on_mount()
+            self.transcript.focus_token("a", 3)
+            assert not self.transcript.size
+
+    app = Early(reply("a", *(f"line {i}\n\n" for i in range(80))))
+    async with app.run_test(size=(40, 12)) as pilot:
+        await pilot.pause()
+        assert "line 3" in "".join(screen_text(app))

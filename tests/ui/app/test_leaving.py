@@ -1,0 +1,74 @@
+"""Leaving while the disk does not take what was written: asked about, kept, and never lost silently."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from chatapp.conversation.store import Store
+from chatapp.ui.screens.ask import AskScreen
+from chatapp.ui.screens.pick import PickScreen
+from tests.ui.app.stage import Stage, stage
+
+
+class FullDisk:
+    """Refuses all writing to the conversations' files while ``full``."""
+
+    def __init__(self, s: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.full = True
+        write = type(s.store._files).write
+
+        def no_room(files, *arguments):
+            if self.full:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return write(files, *arguments)
+
+        monkeypatch.setattr(type(s.store._files), "write", no_room)
+
+
+async def test_leaving_with_unsaved_changes_asks_and_writes_them_elsewhere(tmp_path, monkeypatch):
+    async with stage(tmp_path / "chats") as s:
+        FullDisk(s, monkeypatch)
+        await s.say("hello")
+        shown = s.texts
+        await s.press("ctrl+q")
+        await s.until(lambda: isinstance(s.app.screen, PickScreen))
+        assert s.app.is_running
+        await s.press("down", "enter")
+        await s.until(lambda: isinstance(s.app.screen, AskScreen))
+        await s.press("ctrl+a", "ctrl+k")
+        await s.type(str(tmp_path / "stick"))
+        await s.press("enter")
+        await s.until(lambda: not s.app.is_running or s.app._exit)
+        id = s.workspace.chat.id
+    assert any(str(tmp_path / "stick") in sentence for sentence in s.app.farewell)
+    copy = Store(tmp_path / "stick").open(id, read_only=True)
+    assert [message.content for message in copy.conversation.path()] == shown
+
+
+async def test_leaving_tries_to_save_first(tmp_path, monkeypatch):
+    async with stage(tmp_path / "chats") as s:
+        disk = FullDisk(s, monkeypatch)
+        await s.say("hello")
+        shown = s.texts
+        disk.full = False
+        await s.press("ctrl+q")
+        await s.until(lambda: s.app._exit)
+        id = s.workspace.chat.id
+    saved = Store(tmp_path / "chats").open(id, read_only=True)
+    assert [message.content for message in saved.conversation.path()] == shown
+
+
+async def test_a_conversation_with_unsaved_changes_stays_open_when_another_is_shown(tmp_path, monkeypatch):
+    async with stage(tmp_path / "chats") as s:
+        disk = FullDisk(s, monkeypatch)
+        await s.say("hello")
+        first, shown = s.workspace.chat, s.texts
+        await s.press("ctrl+n")
+        assert [chat.id for chat in s.workspace.unsaved()] == [first.id]
+        disk.full = False
+        s.workspace.tend()
+        assert s.workspace.unsaved() == []
+        kept = s.store.open(first.id, read_only=True).conversation.path()
+        assert [message.content for message in kept] == shown
