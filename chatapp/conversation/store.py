@@ -198,7 +198,8 @@ class Store:
     def _put_back(self) -> None:
         """Makes the files of conversations that were rescued as a whole, where the disk has room again."""
         for id in (name.removesuffix(SUFFIX) for name in self.rescue.names() if not name.endswith(records.SUFFIX)):
-            if not self.path_of(id).exists():
+            path = self.path_of(id)
+            if not path.exists() or path.stat().st_size == 0:
                 with suppress(ChatappError):
                     self.open(id).close()
 

@@ -89,13 +89,16 @@ def test_while_the_disk_stays_full_nothing_is_lost(store, disk):
     assert contents(store.open(session.id)) == [*ALL, "three"]
 
 
-def test_a_conversation_that_has_no_file_yet_comes_back(store, disk):
+@pytest.mark.parametrize("empty", [False, True], ids=["no file", "empty file"])
+def test_a_conversation_of_which_nothing_was_written_comes_back(store, disk, empty):
     disk.full = True
     session = Store(store.folder, files=disk).new("tiny")
     session.add_message("user", "never on the disk")
     reply(session, "nor this")
     session.close()
     session.path.unlink()
+    if empty:
+        session.path.touch()
     assert [(s.title, s.messages) for s in store.summaries()] == [("never on the disk", 2)]
     assert contents(store.open(session.id)) == ["never on the disk", "nor this"]
     assert rescue_files() == []
