@@ -9,6 +9,7 @@ import mlx.core as mx
 import numpy as np
 
 from chatapp.engine.cache import layers as kv
+from chatapp.engine.cache.rotating import RotatingLayer
 from chatapp.engine.cache.session import Plan, SessionCache
 from tests.cache import oracle
 
@@ -96,10 +97,15 @@ class Reading:
         assert self.first + len(actual) == len(ids)
 
 
+def complete(cache: SessionCache) -> bool:
+    """Whether nothing has rotated out of it yet."""
+    return all(layer.dropped == 0 for layer in kv.flat(cache.layers) if isinstance(layer, RotatingLayer))
+
+
 def prepare(cache: SessionCache, ids: list[int], system_end: int) -> Plan:
     """Rewinds, and sees that the forecast told it."""
     before = list(cache.tokens)
-    all_held = kv.prefix_of_longer(cache.layers) and kv.complete(cache.layers)
+    all_held = kv.prefix_of_longer(cache.layers) and complete(cache)
     all_held = all_held and kv.offset(cache.layers) == len(before)
     forecast = cache.forecast(ids, system_end)
     assert cache.tokens == before

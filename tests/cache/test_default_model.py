@@ -11,6 +11,7 @@ from mlx_lm.utils import load
 
 from chatapp.engine.cache import layers as kv
 from chatapp.engine.cache.session import CacheLimits, Plan, SessionCache
+from tests.cache.chat import complete
 from tests.cache.oracle import assert_same, cold_caches, logprobs
 
 CAPACITY = 512
@@ -133,5 +134,5 @@ def test_thirty_turns_at_512_tokens_are_those_of_a_cold_start(default_model_dir:
             assert talk.plans[-1].method == "trim"
             assert talk.plans[-1].prefilled < 40
     assert len(talk.cache.tokens) > CAPACITY
-    assert not kv.complete(talk.cache.layers)
+    assert not complete(talk.cache)
     talk.check()

@@ -168,16 +168,6 @@ def inherit(layers: Sequence[Layer], others: Sequence[Layer], shared: int) -> No
             layer.inherit(other, shared)
 
 
-def bounded(layers: Sequence[Layer]) -> bool:
-    """Whether some layer drops tokens once C are held."""
-    return any(isinstance(layer, RotatingLayer) for layer in flat(layers))
-
-
-def complete(layers: Sequence[Layer]) -> bool:
-    """Whether every layer of ours still holds every token it has read (always true without such layers)."""
-    return all(layer.dropped == 0 for layer in flat(layers) if isinstance(layer, RotatingLayer))
-
-
 def prefix_of_longer(layers: Sequence[Layer]) -> bool:
     """Whether these layers can be had, by trimming, from what they become when they read on."""
     return all(recoverable(layer) for layer in layers)
