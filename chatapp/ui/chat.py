@@ -254,6 +254,7 @@ class Chat:
             turns,
             continue_last=turns[-1].role == "assistant",
             cache_file=self.cache_file,
+            thinking=self.option("thinking", self._settings.thinking),
         )
         answer = await self._ask_quietly(request)
         return answer if isinstance(answer, Forecasted) else None

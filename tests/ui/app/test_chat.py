@@ -266,6 +266,9 @@ async def test_the_forecast_asks_for_the_edited_branch(bench):
     assert [turn.content for turn in asked[0].turns] == ["Be kind.", "A2", "reply 1.", "B", "reply 2."]
     assert [turn.content for turn in asked[1].turns] == ["Be kind.", "A2"]
     assert kept.prefilled > cut.prefilled > 0
+    b.chat.set_option("thinking", False)  # it changes the template's own words
+    await b.chat.forecast(first.id, "A2", keep_following=False)
+    assert [request.thinking for request in b.engine.asked(Forecast)] == [None, None, False]
 
 
 async def test_undo_takes_an_edit_back_and_redo_does_it_again(bench):
