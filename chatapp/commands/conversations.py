@@ -38,7 +38,8 @@ def run(argv: list[str]) -> int:
 
 def print_json(value: Any) -> None:
     """One JSON object as one line."""
-    print(json.dumps(value, ensure_ascii=False))
+    # JSON itself leaves C1 and bidi controls as they are: a terminal gets them escaped.
+    print(json.dumps(value, ensure_ascii=sys.stdout.isatty()))
 
 
 def one_line(text: str, width: int) -> str:
@@ -61,7 +62,9 @@ def _list(argv: list[str]) -> int:
             continue
         when = datetime.fromtimestamp(summary.updated).strftime("%Y-%m-%d %H:%M")
         title = one_line(summary.title or "untitled", 50) if summary.readable else "(not a conversation)"
-        print(f"{summary.id:{ID_LENGTH}}  {when}  {summary.messages:4}  {one_line(summary.model, 24):24}  {title}")
+        print(
+            f"{visible(summary.id):{ID_LENGTH}}  {when}  {summary.messages:4}  {one_line(summary.model, 24):24}  {title}"
+        )
     if not summaries and not arguments.json:
         print("The trash is empty." if arguments.trash else "No conversation is saved yet.", file=sys.stderr)
     return 0
@@ -97,8 +100,8 @@ def _quoted(term: str) -> str:
 
 def _hit_text(hit: Hit) -> str:
     peak = f"  peak {hit.peak_entropy:.1f} nats" if hit.peak_entropy is not None else ""
-    day = hit.created[:10]
-    return f"{hit.conversation}  {day}  {hit.role}{peak}  {one_line(hit.title, 40)}\n    {visible(hit.excerpt)}"
+    where = f"{hit.conversation}  {hit.created[:10]}  {hit.role}{peak}  {one_line(hit.title, 40)}"
+    return visible(f"{where}\n    {hit.excerpt}")
 
 
 def _remove(argv: list[str]) -> int:

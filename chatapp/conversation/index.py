@@ -16,9 +16,12 @@ from typing import NamedTuple, TypeVar
 import regex
 
 from chatapp import paths
-from chatapp.conversation import journal
+from chatapp.conversation import events, journal, records
 from chatapp.conversation.tree import Conversation, fold
 from chatapp.errors import ChatappError
+
+#: Of a conversation's file, after its id.
+SUFFIX = ".jsonl"
 
 #: Raised whenever the tables change; an index of another version is made again.
 VERSION = 1
@@ -152,13 +155,12 @@ class Index:
             return states
         with entries:
             for entry in entries:
-                name = entry.name
-                if name.endswith(".jsonl") and not name.endswith(".tokens.jsonl") and not name.startswith("."):
+                if is_conversation(entry.name):
                     try:
                         found = entry.stat()
                     except FileNotFoundError:
                         continue
-                    states[name.removesuffix(".jsonl")] = (found.st_size, found.st_mtime_ns, found.st_ino)
+                    states[entry.name.removesuffix(SUFFIX)] = (found.st_size, found.st_mtime_ns, found.st_ino)
         return states
 
     def _add(self, database: sqlite3.Connection, name: str, state: _State) -> None:
@@ -194,6 +196,13 @@ class Index:
         whole = data.rfind(b"\n") + 1
         reading = journal.read(data[:whole], data[whole:])
         return fold(reading.events), journal.looks_like_conversation(reading)
+
+
+def is_conversation(name: str) -> bool:
+    """Whether a file is a conversation by its name. One whose name is no UTF-8 cannot be named by anybody."""
+    if not name.endswith(SUFFIX) or name.endswith(records.SUFFIX) or name.startswith("."):
+        return False
+    return name.isascii() or events.storable(name) == name
 
 
 def spaced(text: str) -> str:

@@ -14,7 +14,7 @@ import msgspec
 from chatapp import paths
 from chatapp.conversation import events, records
 from chatapp.conversation.files import FILES, Files, write_atomically
-from chatapp.conversation.index import Index, Summary
+from chatapp.conversation.index import SUFFIX, Index, Summary, is_conversation
 from chatapp.conversation.journal import Journal, Reading, looks_like_conversation, read
 from chatapp.conversation.lock import Lock
 from chatapp.conversation.records import Records
@@ -27,7 +27,6 @@ from chatapp.errors import ChatappError, UsageError
 if TYPE_CHECKING:
     from chatapp.conversation.exchange.transcript import Transcript
 
-SUFFIX = ".jsonl"
 _PLAIN = re.compile(r"[0-9A-Za-z_-]{1,64}")
 TRASH = "trash"
 OPEN_ELSEWHERE = "Another chatapp has this conversation open."
@@ -179,7 +178,7 @@ class Store:
         """The conversation files, in no order."""
         if not self.folder.is_dir():
             return []
-        return [p for p in self.folder.iterdir() if p.name.endswith(SUFFIX) and not p.name.endswith(records.SUFFIX)]
+        return [path for path in self.folder.iterdir() if is_conversation(path.name)]
 
     def summaries(self) -> list[Summary]:
         """All conversations for a list, the one changed last first. Takes seconds when thousands changed since."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +41,31 @@ def test_list_for_people_and_for_scripts(saved, capsys):
     assert main(["list", "--json"]) == 0
     [summary] = lines(capsys)
     assert (summary["type"], summary["id"], summary["messages"], summary["model"]) == ("conversation", saved, 2, "tiny")
+
+
+def test_names_of_files_cannot_drive_the_terminal(store, saved, capsys):
+    data = store.path_of(saved).read_bytes()
+    for name in ("\x1b[31mred", "c1\x9bm", "bidi\u202e"):
+        store.path_of(name).write_bytes(data)
+    assert main(["list"]) == 0
+    assert main(["search", "tea"]) == 0
+    assert main(["show", "\x1b[31mred", "--branches"]) == 0
+    out = capsys.readouterr().out
+    assert not {"\x1b", "\x9b", "\u202e"} & set(out)
+    assert out.count("␛[31mred") == 2
+
+
+def test_a_file_whose_name_is_no_text_is_passed_over(store, saved, capsys):
+    strange = os.fsencode(store.folder) + b"/bad\xff.jsonl"
+    try:
+        Path(os.fsdecode(strange)).write_bytes(store.path_of(saved).read_bytes())
+    except OSError:
+        pytest.skip("this file system takes text only")
+    assert main(["list", "--json"]) == 0
+    assert [summary["id"] for summary in lines(capsys)] == [saved]
+    assert main(["search", "tea", "--json"]) == 0
+    assert {hit["conversation"] for hit in lines(capsys)} == {saved}
+    assert store.latest() == saved
 
 
 def test_an_empty_list_says_so_on_stderr(store, capsys):
