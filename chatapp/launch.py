@@ -109,6 +109,7 @@ class Hosts:
         return [
             *(sys.executable, "-m", "chatapp.engine.mlx_launch", *self.options),
             *("--starting-port", str(port), "--nccl-port", str(port)),
+            "--mpi-arg=--stdin all",  # else mpirun gives the signs of life to rank 0 alone
             # What mlx.launch leaves behind goes to a folder of its own; MLX has its compiled kernels in the usual one.
             *(("--env", f"TMPDIR={tempfile.gettempdir()}") if self._only_here else ()),
             *("--", sys.executable, "-m", "chatapp.engine", "--launched", "--connect", socket_path),
@@ -193,7 +194,7 @@ class _Output:
             for rank in beats:
                 if rank < len(self._silences):
                     self._silences[rank] = 0.0
-            rest = _BEAT.sub(b"", line)
+            rest = _BEAT.sub(b"", line).rstrip(b"\r")  # ssh gives the ranks a terminal, which ends lines its own way
             self._note_exits(rest.decode("utf-8", "replace"))
             if rest or not beats:
                 yield rest + b"\n"

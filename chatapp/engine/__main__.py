@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("chatapp.engine")
 
+#: Where a rank finds its number: by mlx.launch, by Open MPI, by other MPIs.
+_RANK = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+
 
 def main() -> None:
     """Connects first, so that the process ends with its client even while it still imports MLX."""
@@ -28,7 +31,7 @@ def main() -> None:
     parser.add_argument("--connect", required=True, metavar="SOCKET")
     parser.add_argument("--launched", action="store_true")
     arguments = parser.parse_args()
-    rank = int(os.environ.get("MLX_RANK", "0")) if arguments.launched else None
+    rank = int(next(filter(None, map(os.environ.get, _RANK)), "0")) if arguments.launched else None
     who = "" if rank is None else f"rank {rank} on {socket.gethostname()}: "
     logging.basicConfig(format=f"%(asctime)s {who}%(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client decides what an interrupt stops

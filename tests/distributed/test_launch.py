@@ -70,6 +70,12 @@ def test_signs_of_life_are_taken_out_of_the_output_and_ends_are_seen():
     assert output.exits == [(1, -9)]
 
 
+def test_lines_of_a_rank_behind_ssh():
+    """Its terminal ends lines with a carriage return; a sign of life leaves no empty line in the log."""
+    output = launch._Output(1)
+    assert list(output.lines(launch.beat(0).replace(b"\n", b"\r\n") + b"a line\r\n")) == [b"a line\n"]
+
+
 def test_a_rank_that_was_heard_and_then_not(monkeypatch: pytest.MonkeyPatch):
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
