@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import cast
+from functools import cached_property, partial
+from typing import cast, overload
 
 from chatapp.conversation.events import Message
 from chatapp.protocol import Role, Started
-from chatapp.tokens import Finish
+from chatapp.tokens import Finish, Token
 from chatapp.ui.chat import Chat
 from chatapp.ui.reply import Reply
 from chatapp.ui.transcript import Memory, MessageView, TokenMap
@@ -52,7 +54,7 @@ class Views:
                 message.id,
                 _role(message.role),
                 message.content,
-                tokens=tuple(self._chat.tokens(message)),
+                tokens=_Tokens(partial(self._chat.tokens, message)),
                 model=short_model(message.model),
                 finish=cast(Finish, message.finish) if message.finish else None,
                 note="edited" if message.edits else "",
@@ -116,3 +118,26 @@ def _character(view: MessageView, token: int, tokens: int) -> int:
     if len(view.tokens) == tokens:
         return TokenMap(view.content, view.tokens).span(token)[0]
     return len(view.content) * token // max(1, tokens)
+
+
+class _Tokens(Sequence[Token]):
+    """Token records that are read from the file when somebody looks at them: most messages are not in view."""
+
+    def __init__(self, read: Callable[[], Sequence[Token]]) -> None:
+        self._read = read
+
+    @cached_property
+    def _tokens(self) -> tuple[Token, ...]:
+        return tuple(self._read())
+
+    @overload
+    def __getitem__(self, index: int) -> Token: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Token]: ...
+
+    def __getitem__(self, index: int | slice) -> Token | Sequence[Token]:
+        return self._tokens[index]
+
+    def __len__(self) -> int:
+        return len(self._tokens)

@@ -264,11 +264,11 @@ class ChatScreen(Screen[None]):
         """The most important thing that stays wrong; empty if nothing is."""
         session, engine = self.workspace.chat.session, self.workspace.link.status
         if session.trouble:
-            return f"{session.trouble} /save tries again."
+            return f"Not saved, /save tries again. {session.trouble}"
         if engine.phase == "lost":
-            return f"{engine.message} Your conversation is safe: F5 starts the engine again."
+            return f"F5 starts the engine again; your conversation is safe. {engine.message}"
         if engine.phase == "failed":
-            return f"{engine.message} F4 chooses another model."
+            return f"F4 chooses another model. {engine.message}"
         return f"{session.read_only} It is shown as it grows; b goes on in a copy." if session.read_only else ""
 
     # -- the transcript

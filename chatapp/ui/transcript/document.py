@@ -40,27 +40,39 @@ class Entry:
 
     Attributes:
         version: Changes whenever something shown changes.
-        entropy_sum, entropy_peak, entropy_peak_at: Over ``tokens``, in nats.
+        entropy_sum, entropy_peak, entropy_peak_at: Over ``tokens``, in nats, once these were looked at.
     """
 
     view: MessageView
     content: str
     layout: MessageLayout
-    map: TokenMap
     folded: bool
     version: int = 0
     entropy_sum: float = 0.0
     entropy_peak: float = 0.0
     entropy_peak_at: int = 0
     rule_row: int | None = None
+    _map: TokenMap | None = None
 
     @property
     def id(self) -> str:
         return self.view.id
 
     @property
+    def map(self) -> TokenMap:
+        """Made when it is first asked for: of most messages of a long conversation it never is."""
+        if self._map is None:
+            self._map = TokenMap(self.view.content, self.view.tokens)
+            self.count(self._map.tokens, 0)
+        return self._map
+
+    @property
     def tokens(self) -> Sequence[Token]:
         return self.map.tokens
+
+    def has_tokens(self, tokens: Sequence[Token]) -> bool:
+        """Whether these are the message's tokens; without reading them if they are the very same object."""
+        return (self._map is None and tokens is self.view.tokens) or _same(self.tokens, tokens)
 
     @property
     def mean_entropy(self) -> float | None:
@@ -97,16 +109,13 @@ class Document:
         self._changed_all()
 
     def _entry(self, view: MessageView, old: Entry | None) -> Entry:
-        if old is not None and old.content == view.content and _same(old.tokens, view.tokens):
+        if old is not None and old.content == view.content and old.has_tokens(view.tokens):
             old.view = view
             old.version += 1
             return old
         folded = old.folded if old is not None else not view.streaming
         layout = MessageLayout(view.content, self.width, folded=folded, tags=self.tags)
-        entry = Entry(view, view.content, layout, TokenMap(view.content, view.tokens), folded)
-        entry.version = old.version + 1 if old is not None else 0
-        entry.count(entry.map.tokens, 0)
-        return entry
+        return Entry(view, view.content, layout, folded, version=old.version + 1 if old is not None else 0)
 
     def index_of(self, message_id: str) -> int:
         """Index of a message.
@@ -125,8 +134,8 @@ class Document:
         """Appends tokens to a message's content; returns the first row that may look different."""
         index = self._index[message_id]
         entry = self.entries[index]
-        entry.content += "".join(token.text for token in tokens)
         first = len(entry.map.tokens)
+        entry.content += "".join(token.text for token in tokens)
         entry.map.append(tokens)
         entry.count(tokens, first)
         entry.version += 1
