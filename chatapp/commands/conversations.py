@@ -62,9 +62,8 @@ def _list(argv: list[str]) -> int:
             continue
         when = datetime.fromtimestamp(summary.updated).strftime("%Y-%m-%d %H:%M")
         title = one_line(summary.title or "untitled", 50) if summary.readable else "(not a conversation)"
-        print(
-            f"{visible(summary.id):{ID_LENGTH}}  {when}  {summary.messages:4}  {one_line(summary.model, 24):24}  {title}"
-        )
+        what = f"{when}  {summary.messages:4}  {one_line(summary.model, 24):24}  {title}"
+        print(f"{visible(summary.id):{ID_LENGTH}}  {what}")
     if not summaries and not arguments.json:
         print("The trash is empty." if arguments.trash else "No conversation is saved yet.", file=sys.stderr)
     return 0

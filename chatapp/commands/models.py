@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import platform
 import sys
 from collections.abc import Callable
@@ -205,4 +206,5 @@ def _console() -> Console:
 
 
 def _print_json(value: object) -> None:
-    print(msgspec.json.encode(value).decode())
+    # As in `chatapp.commands.conversations.print_json`: a terminal gets no C1 and bidi controls.
+    print(json.dumps(value, ensure_ascii=sys.stdout.isatty()))

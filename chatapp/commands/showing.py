@@ -77,7 +77,8 @@ def _print_branches(session: ConversationSession, as_json: bool) -> None:
             print_json(facts)
             continue
         mark = "●" if facts["shown"] else " "
-        print(f"{mark} {visible(leaf.id)}  {len(path):4}  {one_line(facts['name'], 20):20}  {one_line(leaf.content, 50)}")
+        what = f"{len(path):4}  {one_line(facts['name'], 20):20}  {one_line(leaf.content, 50)}"
+        print(f"{mark} {visible(leaf.id)}  {what}")
 
 
 def _print_messages(session: ConversationSession, arguments: argparse.Namespace) -> None:
