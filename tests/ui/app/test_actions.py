@@ -264,7 +264,7 @@ async def test_help_is_made_for_where_one_is(tmp_path):
         for keys, here in ((("f1",), "Prompt"), (("escape", "f1"), "Transcript"), (("t", "f1"), "Tokens")):
             await s.press(*keys)
             assert isinstance(s.app.screen, HelpScreen)
-            assert f"{here} (you are here)" in str(s.app.screen.query_one("Static").render())
+            assert f"{here} (you are here)" in str(s.app.screen.query_one("VerticalScroll Static").render())
             await s.press("escape")
 
 
