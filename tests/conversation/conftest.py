@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,6 +22,12 @@ class TidyStore(Store):
     def _made(self, *arguments: Any) -> ConversationSession:
         self.sessions.append(super()._made(*arguments))
         return self.sessions[-1]
+
+
+@pytest.fixture(autouse=True)
+def private_temporary_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rescued lines may go to the folder for temporary files: not to this machine's own."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path_factory.mktemp("temporary")))
 
 
 @pytest.fixture
