@@ -51,7 +51,7 @@ def shipped(name: str) -> Path:
 
 
 def private_dir(path: Path) -> Path:
-    """Makes a folder, and its missing parents, readable by the user only."""
+    """Makes a folder that only the user can enter; missing parents get the usual permissions."""
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     return path
 
