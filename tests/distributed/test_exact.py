@@ -20,7 +20,7 @@ async def test_a_long_conversation_with_a_tiny_model(start: Start, divisible_mod
 
 
 @pytest.mark.model
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1800)
 async def test_three_ranks_with_the_default_model(start: Start, default_model_dir: Path):
     one = await everything(await start(1), default_model_dir, capacity=96, words=2)
     three = await everything(await start(3), default_model_dir, capacity=96, words=2)
