@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 
-from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider
 
 from chatapp.ui.keymap import Action
+
+
+class Palette(CommandPalette):
+    """Textual's palette, but a page key that comes before its list has any room does not end the program."""
+
+    def _action_command_list(self, action: str) -> None:
+        if self.query_one(CommandList).size:
+            super()._action_command_list(action)
 
 
 class ActionProvider(Provider):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from textual.command import CommandPalette
-
 from chatapp.ui.actions.base import Group
 from chatapp.ui.actions.chat import save_copy
 from chatapp.ui.changes import Refused
@@ -72,9 +70,9 @@ class AppActions(Group):
         self.say("The engine starts again; the conversation is as it was.")
 
     def palette(self, argument: str) -> None:
-        from chatapp.ui.palette import ActionProvider
+        from chatapp.ui.palette import ActionProvider, Palette
 
-        self.app.push_screen(CommandPalette(providers=[ActionProvider], placeholder="What to do?"))
+        self.app.push_screen(Palette(providers=[ActionProvider], placeholder="What to do?"))
 
     def theme(self, argument: str) -> None:
         app = self.app

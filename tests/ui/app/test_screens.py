@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 
 import pytest
+from textual.command import CommandList
+from textual.geometry import Size
 from textual.widgets import OptionList
 
 from chatapp.models import catalog
@@ -13,6 +15,7 @@ from chatapp.protocol import Fetch, Generate, Load
 from chatapp.settings import Heat as HeatSettings
 from chatapp.settings import Settings
 from chatapp.ui.heat import RAMPS, parse_colours
+from chatapp.ui.palette import Palette
 from chatapp.ui.screens import models
 from chatapp.ui.screens.dialog import Dialog
 from chatapp.ui.screens.models import ModelsScreen
@@ -366,3 +369,16 @@ async def test_messages_that_were_read_get_heat_when_it_is_asked_for(tmp_path):
         await s.say("/score off")
         assert not s.screen.transcript.document.entries[2].tokens
         assert s.reopened() == s.texts
+
+
+async def test_a_page_key_in_the_palette_before_its_list_is_there_does_nothing(tmp_path):
+    async with stage(tmp_path) as s:
+        await s.press("ctrl+p")
+        await s.until(lambda: isinstance(s.app.screen, Palette))
+        commands = s.app.screen.query_one(CommandList)
+        await s.until(lambda: commands.option_count)
+        commands.display = False
+        commands._size = Size(0, 0)
+        await s.press("pagedown", "pageup")
+        assert s.app._exception is None
+        assert s.app.is_running
