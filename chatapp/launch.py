@@ -34,8 +34,8 @@ from chatapp.text import visible
 #: Without a sign of life for so long, in seconds, the other side counts as gone.
 SILENCE = 10.0
 
-#: Until a rank's first sign of life, in seconds: ssh connects, Python starts.
-STARTING = 60.0
+#: Until a rank's first sign of life, in seconds: ssh connects, Python imports MLX, the ranks find each other.
+STARTING = 120.0
 
 #: Exit code of a rank that ends because others have; so that the first to die can be told from those who followed.
 LEFT = 75

@@ -55,12 +55,16 @@ def _client(path: str, rank: int) -> Client:
 
 def _serve(client: Client, rank: int | None) -> None:
     # The heavy imports (MLX, transformers) start here, after the fast BLAS is in place.
+    from chatapp.engine import heartbeat
     from chatapp.engine.blas import use_fast_blas
 
     library = use_fast_blas()
     from chatapp.engine.server import Server
 
-    Server(client, library, _ranks(rank)).serve()
+    server = Server(client, library, _ranks(rank))
+    if rank is not None:
+        heartbeat.start(rank)
+    server.serve()
 
 
 def _serve_as(rank: int, client: Client) -> None:
@@ -68,7 +72,7 @@ def _serve_as(rank: int, client: Client) -> None:
     from chatapp.engine import heartbeat
     from chatapp.launch import LEFT
 
-    heartbeat.start(rank)
+    heartbeat.listen()
     try:
         _serve(client, rank)
     except Exception as error:  # the process's border: the log has it, and the client reads the log

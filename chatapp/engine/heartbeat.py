@@ -21,10 +21,14 @@ log = logging.getLogger(__name__)
 _SECOND = 1.0
 
 
-def start(rank: int) -> None:
-    """Begins to beat and to listen."""
-    threading.Thread(target=_beat, args=(rank,), name="beat", daemon=True).start()
+def listen() -> None:
+    """Begins to listen."""
     threading.Thread(target=_listen, name="listen", daemon=True).start()
+
+
+def start(rank: int) -> None:
+    """Begins to beat, once the imports are done: while a large library is loaded no other thread may run for long."""
+    threading.Thread(target=_beat, args=(rank,), name="beat", daemon=True).start()
 
 
 def _beat(rank: int) -> None:
