@@ -20,19 +20,20 @@ class InspectorPanel(VerticalScroll, can_focus=False):
     def __init__(self, pinned: bool) -> None:
         super().__init__(id="inspector-panel")
         self.pinned = pinned
+        # Made here, not looked up: the cursor may move before the panel is composed and after it is taken away.
+        self._sparkline = DoubtSparkline(id="sparkline")
+        self._sparkline.can_focus = False  # the keys of tokens walk it
+        self._inspector = Inspector(id="inspector")
 
     def compose(self) -> ComposeResult:
-        yield DoubtSparkline(id="sparkline")
-        yield Inspector(id="inspector")
-
-    def on_mount(self) -> None:
-        self.query_one(DoubtSparkline).can_focus = False  # the keys of tokens walk it
+        yield self._sparkline
+        yield self._inspector
 
     def follow(self, transcript: Transcript) -> None:
         """Shows the token under the transcript's cursor, in its unit and scales."""
         entry, index = transcript.focused_entry, transcript.token_cursor
         self.display = self.pinned or index is not None
-        sparkline, inspector = self.query_one(DoubtSparkline), self.query_one(Inspector)
+        sparkline, inspector = self._sparkline, self._inspector
         sparkline.set_ramp(transcript.ramp)
         inspector.set_ramp(transcript.ramp)
         sparkline.set_scale(transcript.heat, transcript.scales)
