@@ -117,7 +117,10 @@ def test_pick_another_token(start: Callable[..., Terminal]) -> None:
     assert t.leave() == 0
 
 
-def test_sizes_help_and_list(start: Callable[..., Terminal]) -> None:
+def test_sizes_help_and_list(start: Callable[..., Terminal], monkeypatch: pytest.MonkeyPatch) -> None:
+    # As a worker of pytest-xdist finds them: the terminal's own size has to count, not these.
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LINES", "24")
     t = start(columns=80, rows=24)
     ask(t, "Hello!")
     for columns, rows in ((160, 50), (40, 15), (20, 6), (80, 24)):
