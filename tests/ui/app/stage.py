@@ -78,7 +78,8 @@ class Stage:
 
     def reopened(self) -> list[str]:
         """What the conversation's file says."""
-        return [m.content for m in self.store.open(self.workspace.chat.id, read_only=True).conversation.path()]
+        with contextlib.closing(self.store.open(self.workspace.chat.id, read_only=True)) as session:
+            return [m.content for m in session.conversation.path()]
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)

@@ -5,6 +5,7 @@ Each sequence is drawn from a seed; a failure names it. Many sequences are playe
 
 from __future__ import annotations
 
+import contextlib
 import random
 
 import pytest
@@ -92,9 +93,9 @@ async def fuzz(tmp_path, monkeypatch, seeds: range, length: int) -> None:
     kept: set[str] = set()
     for store in (s.store, s.store.trash):
         for id in store.ids():
-            session = store.open(id, read_only=True)
-            assert session.notices == [], f"{id}: {session.notices}"
-            kept |= set(session.conversation.messages)
+            with contextlib.closing(store.open(id, read_only=True)) as session:
+                assert session.notices == [], f"{id}: {session.notices}"
+                kept |= set(session.conversation.messages)
     assert len(written) > 2
     assert written <= kept
 
