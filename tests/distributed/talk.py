@@ -87,18 +87,27 @@ class Talk:
             return Turn("assistant", ended[1].text, tuple(token.id for token in by_candidate[1]))
         return Turn("assistant", ended[0].text, tuple(token.id for token in by_candidate[0]))
 
-    async def cancelled(self, *turns: Turn) -> None:
-        """A reply that is stopped after its first token; how far it gets is a matter of speed."""
-        endless = Sampling(temperature=1.0, max_tokens=5000, logit_bias={END: -1000.0})
+    async def cancelled(self, *turns: Turn, after: int = 1) -> None:
+        """A reply that is stopped once ``after`` tokens have come; how far it gets is a matter of speed.
+
+        What of it can be gone back to depends on that: a short branch gets no checkpoint, and one that was left beyond
+        C cannot be trimmed. So that later steps reuse the same wherever it was stopped, they must not need it.
+        """
+        # With a seed, because a reply that happens to begin as an earlier one did is reused a token further.
+        endless = Sampling(temperature=1.0, seed=23, max_tokens=5000, logit_bias={END: -1000.0})
         request = Generate(self.engine.next_request(), self.conversation, turns, endless)
         ended: Ended | None = None
+        came = 0
         async for event in self.engine.request(request):
             if isinstance(event, Tokens):
-                self.engine.post(Cancel(self.engine.next_request(), target=request.request))
+                came += len(event.tokens)
+                if came >= after:
+                    self.engine.post(Cancel(self.engine.next_request(), target=request.request))
             if isinstance(event, Ended):
                 ended = event
         assert ended is not None
         assert ended.finish == "cancelled"
+        assert ended.tokens >= after
 
     async def scored(self, text: str) -> None:
         events = [event async for event in self.engine.request(Score(self.engine.next_request(), text))]

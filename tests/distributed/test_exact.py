@@ -52,13 +52,16 @@ async def test_a_pipeline(start: Start, tmp_path: Path):
         num_hidden_layers=3,
     )
     said: list[list[Said]] = []
-    for ranks in (1, 2):
+    for ranks, stopped in ((1, 1), (2, 60)):
         talk = Talk(await start(ranks))
         loaded = await talk.load(model, max_kv_size=64, keep=6)
         assert loaded.parallel == ("" if ranks == 1 else "pipeline ×2")
         question = Turn("user", "What is the capital of France?")
         answer = await talk.reply("first", question)
-        await talk.cancelled(question)
+        # Leaves the first reply for long enough that it gets a checkpoint; "beyond C" goes back to that.
+        await talk.reply("another branch", Turn("user", "What is the capital of Italy?"))
+        # At its first token, or beyond C: what the later steps reuse does not depend on it.
+        await talk.cancelled(question, after=stopped)
         other = await talk.reply("edited", Turn("user", "What is the capital of Spain?"), sampling=SEEDED)
         await talk.reply("beyond C", question, answer, question, other, question, sampling=SEEDED, candidates=2)
         said.append(talk.said)
