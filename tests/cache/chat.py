@@ -107,6 +107,7 @@ def prepare(cache: SessionCache, ids: list[int], system_end: int) -> Plan:
     before = list(cache.tokens)
     all_held = kv.prefix_of_longer(cache.layers) and complete(cache)
     all_held = all_held and kv.offset(cache.layers) == len(before)
+    all_held = all_held and cache.keep == cache.limits.kept(system_end)
     forecast = cache.forecast(ids, system_end)
     assert cache.tokens == before
     plan = cache.prepare(ids, system_end)

@@ -161,15 +161,20 @@ def test_what_is_put_by_keeps_its_budget_and_the_first_tokens() -> None:
         assert seen == set(np.nonzero(visible(first + 3, 1000, KEEP)[first + row])[0].tolist())
 
 
-def test_keep_changes_only_while_everything_is_held() -> None:
+def test_keep_changes_only_while_every_token_saw_all_before_it() -> None:
     layer = RotatingLayer(CAPACITY, KEEP)
     fed = Fed(layer)
-    fed.feed(CAPACITY)
+    fed.feed(CAPACITY - 1)
     layer.set_keep(3)
-    fed.feed(1)
+    fed.feed(2)
     layer.set_keep(3)
-    with pytest.raises(ValueError, match="dropped"):
+    with pytest.raises(ValueError, match="keep cannot change from 3 to 4"):
         layer.set_keep(4)
+    stretched = RotatingLayer(CAPACITY, KEEP)
+    Fed(stretched).feed(3 * CAPACITY)
+    assert stretched.dropped == 0
+    assert not stretched.can_keep(4)
+    assert stretched.can_keep(4, 2 * CAPACITY + 1)
 
 
 def test_quantized_columns_are_those_of_each_token_alone() -> None:

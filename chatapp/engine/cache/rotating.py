@@ -188,17 +188,21 @@ class RotatingLayer:
             self.past = (*self.past, Segment.of(*other.straight(), column, start, stop))
 
     def can_keep(self, keep: int, n: int = 0) -> bool:
-        """Whether K may become ``keep`` once the last ``n`` tokens are forgotten."""
-        return keep == self.keep or self.dropped == 0 or self._needed(self.offset - n) == self.keep
+        """Whether K may become ``keep`` once the last ``n`` tokens are forgotten.
+
+        It may while every token saw all before it. From position C on, what a token saw depended on K, and so do its
+        keys and values in all layers but the first, even where every column is still held (behind a long chunk).
+        """
+        return keep == self.keep or self.offset - n < self.max_size
 
     def set_keep(self, keep: int) -> None:
         """Changes K.
 
         Raises:
-            ValueError: Tokens that the other K would show are not held any more.
+            ValueError: Tokens were read already that saw fewer than all before them.
         """
-        if keep != self.keep and self.dropped:
-            raise ValueError(f"keep cannot change from {self.keep} to {keep} after {self.dropped} tokens were dropped")
+        if not self.can_keep(keep):
+            raise ValueError(f"keep cannot change from {self.keep} to {keep} at {self.offset} tokens")
         self.keep = keep
 
     def positions(self) -> list[int]:
@@ -209,23 +213,10 @@ class RotatingLayer:
         turned = self._next - self.keep if self._next < self.held else 0
         return [*range(self.keep), *recent[len(recent) - turned :], *recent[: len(recent) - turned]]
 
-    def straight(self, extra: int = 0) -> tuple[Columns, Columns]:
-        """The columns in the order of positions, as new arrays where they are not in that order.
-
-        Args:
-            extra: So many dropped columns before them as well, as far as they are put by without a gap.
-        """
+    def straight(self) -> tuple[Columns, Columns]:
+        """The columns in the order of positions, as new arrays where they are not in that order."""
         self._straighten()
-        start = max(self.keep, self.first - extra)
-        start = next(
-            (p for p in (start, *(part.start for part in self.past)) if archive.covers(self.past, p, self.first)),
-            self.first,
-        )
-        if start >= self.first:
-            return self.keys_and_values()
-        return archive.joined(
-            [self._cut(0, self.keep), *self._put_by(start, self.first), self._cut(self.keep, self.held)]
-        )
+        return self.keys_and_values()
 
     def fill(self, keys: Columns, values: Columns, offset: int) -> None:
         """Takes over columns as another layer's `straight` returned them.
