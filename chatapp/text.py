@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import regex
 
 # C0 but newline and tab, DEL, C1, bidi controls, line/paragraph separators, the invisible tag characters and lone
@@ -16,7 +18,12 @@ def visible(text: str) -> str:
 
     C0 characters become their Unicode control picture (ESC is ``␛``), others ``‹U+XXXX›``; newline and tab stay.
     """
-    return _UNSAFE.sub(lambda match: _mark(match[0]), text)
+    return replace_unsafe(text, _mark)
+
+
+def replace_unsafe(text: str, replacement: Callable[[str], str]) -> str:
+    """Replaces each unsafe character by what is given for it."""
+    return _UNSAFE.sub(lambda match: replacement(match[0]), text)
 
 
 def _mark(character: str) -> str:

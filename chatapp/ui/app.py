@@ -6,14 +6,18 @@ Whatever is imported at the top of this module delays the first paint; the chat 
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from textual.app import App
+from textual.driver import Driver
+from textual.drivers.linux_driver import LinuxDriver
+from textual.filter import LineFilter
 
 from chatapp.settings import Settings
 from chatapp.ui.looks import Looks
 from chatapp.ui.screens.first import FirstScreen
+from chatapp.ui.terminal import Printable, TerminalDriver
 
 if TYPE_CHECKING:
     from chatapp.ui.screens.chat import ChatScreen
@@ -46,6 +50,16 @@ class ChatApp(App[object]):
         self.chat_screen: ChatScreen | None = None
         self.farewell: list[str] = []
         self.looks = Looks(self, settings.theme)
+        self._printable = Printable()
+
+    def get_driver_class(self) -> type[Driver]:
+        """Textual's driver for Linux and macOS is replaced by ours."""
+        driver = super().get_driver_class()
+        return TerminalDriver if driver is LinuxDriver else driver
+
+    def get_line_filters(self) -> Sequence[LineFilter]:
+        """What every line passes on its way to the terminal."""
+        return [*super().get_line_filters(), self._printable]
 
     def get_default_screen(self) -> FirstScreen:
         return FirstScreen()

@@ -20,10 +20,6 @@ import pyte
 ROOT = Path(__file__).parents[2]
 LIMIT = 120.0
 
-#: Sizes that a parent has exported outweigh the terminal's own, so a resize would go unseen. GNU readline exports them
-#: into its process, pytest imports it, and the workers of pytest-xdist inherit them.
-FIXED_SIZE = ("COLUMNS", "LINES")
-
 
 class Terminal:
     """A running ``chatapp`` and its screen."""
@@ -31,7 +27,6 @@ class Terminal:
     def __init__(
         self, *arguments: str, columns: int = 100, rows: int = 30, environment: Mapping[str, str] | None = None
     ) -> None:
-        inherited = {name: value for name, value in os.environ.items() if name not in FIXED_SIZE}
         self.screen = pyte.Screen(columns, rows)
         self._stream = pyte.ByteStream(self.screen)
         self.child = pexpect.spawn(
@@ -39,7 +34,7 @@ class Terminal:
             ["-m", "chatapp.cli", *arguments],
             dimensions=(rows, columns),
             cwd=str(ROOT),
-            env={**inherited, "TERM": "xterm-256color", "COLORTERM": "truecolor", **(environment or {})},
+            env={**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", **(environment or {})},
             timeout=LIMIT,
         )
 

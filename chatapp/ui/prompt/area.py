@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from rich.text import Text
 from textual import events
+from textual.document._document import EditResult
+from textual.document._edit import Edit
 from textual.widgets import TextArea
 
+from chatapp.ui.prompt import standins
 from chatapp.ui.prompt.chips import Chips
 
 
@@ -17,14 +21,32 @@ class WritingArea(TextArea):
 
     @property
     def full_text(self) -> str:
-        """The text with what its chips stand for."""
-        return self.chips.unfold(self.text)
+        """The text with what its chips and stand-ins stand for."""
+        return self.chips.unfold(standins.take_out(self.text))
+
+    @property
+    def selected_text(self) -> str:
+        """The selection, as it is copied."""
+        return self.chips.unfold(standins.take_out(super().selected_text))
 
     @property
     def before_cursor(self) -> str:
         """The cursor's line up to the cursor."""
         row, column = self.cursor_location
         return self.document.get_line(row)[:column]
+
+    def load_text(self, text: str) -> None:
+        """Replaces the text, with stand-ins for what a terminal must not get."""
+        super().load_text(standins.put_in(text))
+
+    def edit(self, edit: Edit) -> EditResult:
+        """Every change goes through here; see `load_text`."""
+        edit.text = standins.put_in(edit.text)
+        return super().edit(edit)
+
+    def get_line(self, line_index: int) -> Text:
+        """A line as it is drawn."""
+        return Text(standins.drawn(self.document.get_line(line_index)), end="", no_wrap=True)
 
     def show_text(self, text: str) -> None:
         """Replaces the text and puts the cursor at its end; lines too long to edit become chips."""
