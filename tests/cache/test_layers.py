@@ -10,6 +10,7 @@ import pytest
 
 from chatapp.engine.cache import layers as kv
 from chatapp.engine.cache import saved
+from chatapp.engine.cache.pool import check_quantizable
 from chatapp.engine.cache.quantized import QuantizedRotatingLayer
 from chatapp.engine.cache.rotating import RotatingLayer
 from chatapp.errors import ChatappError
@@ -150,7 +151,7 @@ def quantizable(family: str) -> Any:
 @pytest.mark.parametrize("family", ["llama", "gemma3_text", "qwen3_next", "deepseek_v2"])
 def test_quantized_caches_rotate_and_answer_alike_on_every_path(family: str) -> None:
     model = quantizable(family)
-    kv.check_quantizable(model, 8)
+    check_quantizable(model, 8)
     ids = ids_of(70)
     answers = []
     for chunks in ([1] * 70, [30, 1, 1, 1, 37], [5] * 14):
@@ -173,12 +174,12 @@ def test_quantized_caches_rotate_and_answer_alike_on_every_path(family: str) -> 
 )
 def test_a_model_that_cannot_have_a_quantized_cache_is_refused_with_the_reason(family: str, reason: str) -> None:
     with pytest.raises(ChatappError, match=reason):
-        kv.check_quantizable(tiny.make(family), 8)
+        check_quantizable(tiny.make(family), 8)
 
 
 def test_sinks_are_named_as_the_reason() -> None:
     with pytest.raises(ChatappError, match="sinks"):
-        kv.check_quantizable(tiny.make("gpt_oss", head_dim=32), 8)
+        check_quantizable(tiny.make("gpt_oss", head_dim=32), 8)
 
 
 def test_quantized_memory_is_smaller_and_bounded() -> None:

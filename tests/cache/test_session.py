@@ -210,7 +210,7 @@ def test_the_same_prompt_with_another_k_after_rotation(family: str) -> None:
 
 @every_family
 def test_another_k_behind_one_long_chunk(family: str) -> None:
-    """Every column is still held, but what the tokens from C on saw, and so their keys and values, went by the old K."""
+    """Every column is held, but what the tokens from C on saw, and so their keys and values, went by the old K."""
     cache = new_cache(family)
     ids = [1, *words(60, 3), 9]
     for system_end in (5, 9, 6):

@@ -1,17 +1,17 @@
 """A conversation's cache as a file, so that reopening it reads nothing again.
 
-The file is what mlx-lm's ``save_prompt_cache`` writes, with its SHA-256 behind it: the live layers, and after them
-those of the checkpoints that are worth their room. What it was made from stands in the metadata; a file that differs in
-any of it, or is damaged, is ignored with a reason.
+The file is what mlx-lm's ``save_prompt_cache`` writes, with its SHA-256 behind it: the live layers, then those of the
+checkpoints and those columns put by that are worth their room. What it was made from stands in the metadata; a file
+that differs in any of it, or is damaged, is ignored with a reason.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import os
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,7 @@ SUFFIX = ".cache.safetensors"
 #: Bytes that all saved caches of a folder may take, unless told otherwise.
 DISK_BUDGET = 4 * 1024**3
 
-_FORMAT = "1"
+_FORMAT = "2"
 _MAGIC = b"chatapp-sha256:"
 _DIGEST = 32
 
@@ -56,6 +56,7 @@ class _Contents(msgspec.Struct, frozen=True):
     system_end: int
     tokens: tuple[int, ...]
     rungs: tuple[_Rung, ...]
+    past: kv.Places
     stamp: str = ""
 
 
@@ -77,9 +78,11 @@ def save(cache: SessionCache, path: Path, fingerprint: str, budget: int = DISK_B
     if not kv.savable(cache.layers):
         return "This model's cache is of a kind that cannot be saved."
     rungs = _worth_saving(cache)
-    size = kv.size_in_bytes(cache.layers) + sum(rung.nbytes for rung in rungs)
+    pasts = kv.worth_saving(cache.layers)
+    size = kv.size_in_bytes(cache.layers) + sum(part.nbytes for part in [*rungs, *itertools.chain(*pasts)])
     if size > budget:
         return f"The prompt cache was not saved: its {size} bytes are more than all saved caches may take ({budget})."
+    places, past = kv.past_to_stock(pasts)
     contents = _Contents(
         format=_FORMAT,
         fingerprint=fingerprint,
@@ -90,11 +93,12 @@ def save(cache: SessionCache, path: Path, fingerprint: str, budget: int = DISK_B
         system_end=cache.system_end,
         tokens=tuple(cache.tokens),
         rungs=tuple(_Rung(rung.kind, rung.length, _present(rung)) for rung in rungs),
+        past=places,
         stamp=stamp,
     )
     saved = [layer for rung in rungs for layer in rung.saved.layers if layer is not None]
     try:
-        _write(path, kv.to_stock([*cache.layers, *saved]), contents)
+        _write(path, [*kv.to_stock([*cache.layers, *saved]), *past], contents)
         _make_room(path, budget)
     except (OSError, RuntimeError) as error:
         return f"The prompt cache could not be saved ({error}); the conversation will be read again."
@@ -192,10 +196,13 @@ def _fill(cache: SessionCache, contents: _Contents, saved: Sequence[Any]) -> Non
     live = kv.from_stock(template, saved[:count])
     rest = iter(saved[count:])
     for rung in contents.rungs:
-        part = kv.from_stock([template[index] for index in rung.present], list(islice(rest, len(rung.present))))
+        part = kv.from_stock(
+            [template[index] for index in rung.present], list(itertools.islice(rest, len(rung.present)))
+        )
         found = dict(zip(rung.present, part, strict=True))
         state = Saved.of([found.get(index) for index in range(count)], rung.length)
         cache.ladder.add(rung.kind, contents.tokens[: rung.length], state)
+    kv.past_from_stock(live, contents.past, list(rest))
     cache.loaded(live, contents.tokens, contents.system_end)
 
 

@@ -13,7 +13,8 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models import cache as stock
 
-from chatapp.engine.cache.past import Segment
+from chatapp.engine.cache import past as archive
+from chatapp.engine.cache.past import Columns, Past, Segment
 from chatapp.engine.cache.quantized import QuantizedRotatingLayer
 from chatapp.engine.cache.rotating import BLOCK, RotatingLayer, nbytes
 from chatapp.errors import ChatappError
@@ -23,9 +24,6 @@ Layer = Any
 
 #: Caches that hold every token, which ours take the place of.
 _UNBOUNDED = (stock.KVCache, stock.ConcatenateKVCache)
-
-#: Errors by which mlx and mlx-lm refuse keys and values that are packed.
-_REFUSALS = (ValueError, TypeError, AttributeError, IndexError)
 
 
 def make(
@@ -57,26 +55,6 @@ def make(
     for layer in rotating:
         layer.spare = None if spare is None else spare // len(rotating)
     return layers
-
-
-def check_quantizable(model: nn.Module, kv_bits: int) -> None:
-    """Runs two tokens through a quantized cache, so that a model that cannot have one is refused at the start.
-
-    Raises:
-        ChatappError: It cannot; with the reason.
-    """
-    layers = make(model, 16, 4, kv_bits)
-    if not any(isinstance(part, QuantizedRotatingLayer) for part in flat(layers)):
-        raise ChatappError(
-            "This model has no full-attention cache that kv-bits could quantize. Start again without kv-bits.", "usage"
-        )
-    try:
-        for ids in ([[0, 0]], [[0]]):
-            mx.eval(model(mx.array(ids), cache=layers))
-    except _REFUSALS as error:
-        raise ChatappError(
-            f"This model cannot work on a quantized cache ({error}). Start again without kv-bits.", "usage"
-        ) from error
 
 
 def flat(layers: Sequence[Layer]) -> Iterator[Layer]:
@@ -248,10 +226,7 @@ def savable(layers: Sequence[Layer]) -> bool:
 
 
 def to_stock(layers: Sequence[Layer]) -> list[Layer]:
-    """Layers as mlx-lm's own classes, for its ``save_prompt_cache``.
-
-    A layer that has rotated takes with it the columns of half a window more, so that it can still go back by so much.
-    """
+    """Layers as mlx-lm's own classes, for its ``save_prompt_cache``; what they put by is left out (`past_to_stock`)."""
 
     def converted(layer: Layer) -> Layer:
         if isinstance(layer, stock.CacheList):
@@ -259,7 +234,7 @@ def to_stock(layers: Sequence[Layer]) -> list[Layer]:
         if not isinstance(layer, RotatingLayer):
             return layer
         twin = copied(layer, alias)
-        keys, values = twin.straight(extra=(twin.max_size - twin.keep) // 2)
+        keys, values = twin.straight()
         if isinstance(twin, QuantizedRotatingLayer):
             state = (keys, values, twin.offset, twin.group_size, twin.bits)
             return stock.QuantizedKVCache.from_state(state)
@@ -299,6 +274,58 @@ def from_stock(template: Sequence[Layer], loaded: Sequence[Layer]) -> list[Layer
         return made
 
     return [converted(like, layer) for like, layer in zip(template, loaded, strict=True)]
+
+
+#: For each layer of ours, the positions of the segments that it put by: first, and one past the last.
+Places = tuple[tuple[tuple[int, int], ...], ...]
+
+
+def worth_saving(layers: Sequence[Layer]) -> list[Past]:
+    """Of what each layer of ours put by: the columns of the first C tokens, and of the latest others half a window."""
+
+    def chosen(layer: RotatingLayer) -> Past:
+        recent = max(layer.max_size, layer.first - (layer.max_size - layer.keep) // 2)
+        return archive.before(layer.past, layer.max_size) + archive.between(layer.past, recent, layer.first)
+
+    return [chosen(layer) for layer in flat(layers) if isinstance(layer, RotatingLayer)]
+
+
+def past_to_stock(pasts: Sequence[Past]) -> tuple[Places, list[Layer]]:
+    """Columns that were put by, as one cache of mlx-lm's for each layer that has some."""
+    places = tuple(tuple((segment.start, segment.stop) for segment in past) for past in pasts)
+    return places, [_plain(*archive.joined([(part.keys, part.values) for part in past])) for past in pasts if past]
+
+
+def _plain(keys: Columns, values: Columns) -> Layer:
+    if isinstance(keys, mx.array):
+        return stock.KVCache.from_state((keys, values, keys.shape[2]))
+    return stock.QuantizedKVCache.from_state((keys, values, keys[0].shape[2], 0, 0))  # its bits are the live layer's
+
+
+def past_from_stock(layers: Sequence[Layer], places: Places, loaded: Sequence[Layer]) -> None:
+    """Gives layers what `past_to_stock` was given.
+
+    Args:
+        layers: Live layers.
+        places: As `past_to_stock` returned them.
+        loaded: Its caches, as mlx-lm's ``load_prompt_cache`` returns them.
+
+    Raises:
+        ValueError: They do not fit together.
+    """
+    rest = iter(loaded)
+    rotating = [layer for layer in flat(layers) if isinstance(layer, RotatingLayer)]
+    for layer, own in zip(rotating, places, strict=True):
+        if not own:
+            continue
+        source, column, past = next(rest), 0, []
+        keys, values = (tuple(part) if isinstance(part, list) else part for part in (source.keys, source.values))
+        for start, stop in own:
+            past.append(Segment.of(keys, values, column, start, stop))
+            column += stop - start
+        layer.past = tuple(past)
+    if next(rest, None) is not None:
+        raise ValueError("more columns than places for them")
 
 
 # --- one layer --------------------------------------------------------------------------------------------------------

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+import mlx.core as mx
 import mlx.nn as nn
 import psutil
 
 from chatapp.engine.cache import layers as kv
+from chatapp.engine.cache.quantized import QuantizedRotatingLayer
 from chatapp.engine.cache.session import CacheLimits, SessionCache
+from chatapp.errors import ChatappError
 
 #: The share of the machine's memory that all conversations' caches may take.
 _SHARE = 1 / 4
+
+
+#: Errors by which mlx and mlx-lm refuse keys and values that are packed.
+_REFUSALS = (ValueError, TypeError, AttributeError, IndexError)
 
 
 class CachePool:
@@ -28,7 +35,7 @@ class CachePool:
 
     def __init__(self, model: nn.Module, limits: CacheLimits, budget: int | None = None) -> None:
         if limits.kv_bits is not None:
-            kv.check_quantizable(model, limits.kv_bits)
+            check_quantizable(model, limits.kv_bits)
         self.model = model
         self.limits = limits
         self.budget = int(psutil.virtual_memory().total * _SHARE) if budget is None else budget
@@ -65,3 +72,23 @@ class CachePool:
         """Brings the caches within the budget; to be called when one has grown."""
         while len(self._caches) > 1 and self.nbytes > self.budget:
             self._caches.popitem(last=False)
+
+
+def check_quantizable(model: nn.Module, kv_bits: int) -> None:
+    """Runs two tokens through a quantized cache, so that a model that cannot have one is refused at the start.
+
+    Raises:
+        ChatappError: It cannot; with the reason.
+    """
+    layers = kv.make(model, 16, 4, kv_bits)
+    if not any(isinstance(part, QuantizedRotatingLayer) for part in kv.flat(layers)):
+        raise ChatappError(
+            "This model has no full-attention cache that kv-bits could quantize. Start again without kv-bits.", "usage"
+        )
+    try:
+        for ids in ([[0, 0]], [[0]]):
+            mx.eval(model(mx.array(ids), cache=layers))
+    except _REFUSALS as error:
+        raise ChatappError(
+            f"This model cannot work on a quantized cache ({error}). Start again without kv-bits.", "usage"
+        ) from error
