@@ -133,7 +133,7 @@ def test_sizes_help_and_list(start: Callable[..., Terminal], monkeypatch: pytest
     t.keys(ESCAPE)
     t.gone("you are here")
     t.keys(F3)
-    t.until("now ·")
+    t.until("now · 2 messages")
     t.keys(ESCAPE)
     t.keys("a", CTRL_J, "b")
     t.until(lambda screen: any(line.strip() == "b" for line in screen.splitlines()))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
 from typing import ClassVar
 
+from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical, VerticalScroll
@@ -27,21 +29,36 @@ class HelpScreen(Dialog[None]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog wide help"):
             with VerticalScroll():
-                yield Static(help_text(self._keymap, self._scope))
+                yield HelpText(self._keymap, self._scope)
             yield Static("↑ ↓ scroll · Esc closes", classes="dialog-hint", markup=False)
 
     def on_mount(self) -> None:
         self.query_one(VerticalScroll).focus()
 
 
-def help_text(keymap: Keymap, scope: Scope) -> Content:
-    """The help for someone who is in a scope."""
+class HelpText(Static):
+    """The help, laid out for the width there is."""
+
+    def __init__(self, keymap: Keymap, scope: Scope) -> None:
+        super().__init__()
+        self._keymap = keymap
+        self._scope: Scope = scope
+        self._width = 0
+
+    def on_resize(self, event: events.Resize) -> None:
+        if event.size.width != self._width:
+            self._width = event.size.width
+            self.update(help_text(self._keymap, self._scope, self._width))
+
+
+def help_text(keymap: Keymap, scope: Scope, width: int) -> Content:
+    """The help for someone who is in a scope, in so many cells."""
     near: list[Scope] = list(dict.fromkeys(action.scope for action in keymap.reachable(scope)))
     order: list[Scope] = [*near, *(other for other in SCOPES if other not in near)]
     blocks: list[Content] = []
     for name in order:
         here = " (you are here)" if name == scope else ""
-        rows = [_row(action, keymap) for action in _shown(keymap.scope(name))]
+        rows = [_row(action, keymap, width) for action in _shown(keymap.scope(name))]
         blocks.append(Content("\n").join([Content.styled(SCOPES[name] + here, "bold $primary"), *rows]))
     return Content("\n\n").join(blocks)
 
@@ -51,10 +68,29 @@ def _shown(actions: list[Action]) -> list[Action]:
     return [action for action in actions if not (action.name.startswith("pick_") and action.name != "pick_1")]
 
 
-def _row(action: Action, keymap: Keymap) -> Content:
+#: Cells of the keys, of the commands, and of the ids, which are left out first where there is no room.
+_KEYS, _COMMAND, _ID = 19, 22, 25
+#: Cells of the first column where there is room for two only, and the narrowest help with three.
+_NARROW_KEYS, _THREE = 15, 66
+
+
+def _row(action: Action, keymap: Keymap, width: int) -> Content:
     keys = "1 … 9" if action.name == "pick_1" else keymap.keys(action.id)
     command = f"/{action.command} {action.argument}".strip() if action.command else ""
     words = action.help.replace("alternative 1", "that alternative")
-    return Content.assemble(
-        (f"{keys:<18} ", "bold"), f"{words:<42} ", (f"{command:<22} ", "$text-accent"), (action.id, "$foreground 35%")
+    if width < _THREE:
+        return Content.assemble(*_columns(keys.split(" ")[0] or f"/{action.command}", _NARROW_KEYS, words, width))
+    id_cells = _ID if width >= _KEYS + 42 + _COMMAND + _ID else 0
+    lead, first, rest = _columns(keys, _KEYS, words, width - _COMMAND - id_cells)
+    id = f" {action.id}" if id_cells else ""
+    return Content.assemble(lead, first, (f" {command:<{_COMMAND - 1}}", "$text-accent"), (id, "$foreground 35%"), rest)
+
+
+def _columns(keys: str, cells: int, words: str, width: int) -> tuple[tuple[str, str], str, str]:
+    """Keys and the first and the further lines of what they do."""
+    first, *rest = textwrap.wrap(words, max(8, width - cells)) or [""]
+    return (
+        (f"{keys:<{cells}}", "bold"),
+        f"{first:<{max(0, width - cells)}}",
+        "".join(f"\n{'':{cells}}{line}" for line in rest),
     )

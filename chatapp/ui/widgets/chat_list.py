@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
-from rich.cells import set_cell_size
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
@@ -116,9 +115,8 @@ class ChatList(Vertical):
         options = self._options
         before = self.chosen
         self._entries = entries
-        width = max(8, self.size.width - 4)
         options.clear_options()
-        options.add_options(Option(_line(entry, entry.id == self._current, width)) for entry in entries)
+        options.add_options(Option(_line(entry, entry.id == self._current)) for entry in entries)
         wanted = before.id if before is not None else self._current
         place = next((index for index, entry in enumerate(entries) if entry.id == wanted), 0)
         if entries:
@@ -129,11 +127,16 @@ def entries_of(store: Store, query: str) -> list[Entry]:
     """All conversations, or the messages that a search finds. Reads the disk."""
     if not query:
         return [
-            Entry(each.id, each.title or "untitled", f"{ago(time.time() - each.updated)} · {each.messages} messages")
+            Entry(each.id, each.title or "untitled", f"{ago(time.time() - each.updated)} · {counted(each.messages)}")
             for each in store.summaries()[:_MOST]
             if each.readable
         ]
     return [Entry(hit.conversation, hit.title or "untitled", hit.excerpt, hit.message) for hit in store.search(query)]
+
+
+def counted(messages: int) -> str:
+    """So many messages."""
+    return "1 message" if messages == 1 else f"{messages:,} messages"
 
 
 def ago(seconds: float) -> str:
@@ -144,8 +147,7 @@ def ago(seconds: float) -> str:
     return "now"
 
 
-def _line(entry: Entry, current: bool, width: int) -> Content:
+def _line(entry: Entry, current: bool) -> Content:
     mark = "● " if current else "  "
-    title = set_cell_size(visible(entry.title).replace("\n", " "), width).rstrip()
-    detail = set_cell_size(visible(entry.detail).replace("\n", " "), width).rstrip()
+    title, detail = (visible(text).replace("\n", " ") for text in (entry.title, entry.detail))
     return Content.assemble((mark + title, "bold" if current else ""), "\n  ", (detail, "dim"))
