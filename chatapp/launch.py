@@ -34,8 +34,11 @@ from chatapp.text import visible
 #: Without a sign of life for so long, in seconds, the other side counts as gone.
 SILENCE = 10.0
 
-#: Until a rank's first sign of life, in seconds: ssh connects, Python imports MLX, the ranks find each other.
+#: Until a rank's first sign of life, and while the ranks wait for each other at first, in seconds: ssh has to connect.
 STARTING = 120.0
+
+#: Silence of a rank that imports MLX, in seconds: while a large library is loaded no other thread may run for long.
+IMPORTING = 30.0
 
 #: Exit code of a rank that ends because others have; so that the first to die can be told from those who followed.
 LEFT = 75
@@ -43,16 +46,24 @@ LEFT = 75
 #: mlx.launch ends the ranks that are left by SIGTERM.
 _FOLLOWED = (LEFT, -15)
 _AFTER_DEATH = 0.5
+_AFTER_HANG = 2.0
 _SECOND = 1.0
-_BEAT = re.compile(rb"\x01(\d+)\x02")
+_BEAT = re.compile(rb"\x01(\d+) (\d+) ([01])\x02")
 _EXIT = re.compile(r"Node with rank (\d+) (?:exited with code (-?\d+)|was killed)")
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _SSH_FAILED = 255
 
 
-def beat(rank: int) -> bytes:
-    """A rank's sign of life, as a line."""
-    return b"\x01%d\x02\n" % rank
+def beat(rank: int, step: int, late: bool = False) -> bytes:
+    """A rank's sign of life, as a line.
+
+    Args:
+        rank: Its number.
+        step: How far its main thread has come: 0 while it imports, 1 when it begins to look for the others, then a
+            number that grows; ranks at the same place have the same.
+        late: The main thread takes longer for the present step than it may.
+    """
+    return b"\x01%d %d %d\x02\n" % (rank, step, late)
 
 
 @dataclass(frozen=True)
@@ -129,11 +140,11 @@ async def watch(process: asyncio.subprocess.Process, hosts: Hosts, log: Path) ->
     """
     output = _Output(len(hosts.names))
     with log.open("ab") as file:
-        while not output.exits and output.silent() is None and await _more(process, output, file):
+        while not output.lost() and await _more(process, output, file):
             pass
-        # Who died first is clear when the others' ends have been told as well.
-        until = time.monotonic() + _AFTER_DEATH
-        while output.exits and time.monotonic() < until and await _more(process, output, file):
+        # Who was first is clear when the others have told their ends as well, or where they wait.
+        until = time.monotonic() + (_AFTER_DEATH if output.exits else _AFTER_HANG)
+        while output.lost() and time.monotonic() < until and await _more(process, output, file):
             pass
     return _sentence(output, hosts, log)
 
@@ -179,7 +190,10 @@ class _Output:
 
     def __init__(self, ranks: int) -> None:
         self.exits: list[tuple[int, int | None]] = []
-        self._silences = [SILENCE - STARTING] * ranks
+        self._silences = [0.0] * ranks
+        self._patience = [STARTING] * ranks
+        self._steps = [0] * ranks
+        self._late = False
         self._looked = time.monotonic()
         self._partial = b""
 
@@ -190,18 +204,31 @@ class _Output:
         if not data:
             whole, self._partial = self._partial, b""
         for line in whole.split(b"\n") if whole or newline else ():
-            beats = [int(rank) for rank in _BEAT.findall(line)]
-            for rank in beats:
-                if rank < len(self._silences):
-                    self._silences[rank] = 0.0
+            beats = [tuple(map(int, found)) for found in _BEAT.findall(line)]
+            for rank, step, late in beats:
+                self._note_beat(rank, step, bool(late))
             rest = _BEAT.sub(b"", line).rstrip(b"\r")  # ssh gives the ranks a terminal, which ends lines its own way
             self._note_exits(rest.decode("utf-8", "replace"))
             if rest or not beats:
                 yield rest + b"\n"
 
+    def lost(self) -> bool:
+        """Whether a rank has ended, gone silent or stuck."""
+        return bool(self.exits) or self.silent() is not None or self._late
+
     def silent(self) -> int | None:
         """The rank that has been silent for too long, if one has."""
-        return next((rank for rank, seconds in enumerate(self._silences) if seconds > SILENCE), None)
+        silences = zip(self._silences, self._patience, strict=True)
+        return next((rank for rank, (seconds, patience) in enumerate(silences) if seconds > patience), None)
+
+    def patience(self, rank: int) -> float:
+        """For how long a rank may be silent where it is now, in seconds."""
+        return self._patience[rank]
+
+    def stuck(self) -> int | None:
+        """The rank that the others wait for, if that is clear."""
+        least = min(self._steps)
+        return self._steps.index(least) if self._steps.count(least) == 1 else None
 
     def wait(self) -> None:
         """Counts the time since the last look as silence; a second at most, for this program may have been held up."""
@@ -210,6 +237,13 @@ class _Output:
         self._looked = now
         self._silences = [seconds + passed for seconds in self._silences]
 
+    def _note_beat(self, rank: int, step: int, late: bool) -> None:
+        if rank < len(self._steps):
+            self._steps[rank] = step
+            self._silences[rank] = 0.0
+            self._patience[rank] = {0: IMPORTING, 1: STARTING}.get(step, SILENCE)
+            self._late = self._late or late
+
     def _note_exits(self, line: str) -> None:
         for rank, code in _EXIT.findall(line):
             if code != "0":
@@ -217,13 +251,18 @@ class _Output:
 
 
 def _sentence(output: _Output, hosts: Hosts, log: Path) -> str:
+    rank: int | None
     if output.exits:
         rank, code = next((end for end in output.exits if end[1] not in _FOLLOWED), output.exits[0])
         how = _how(code)
-    elif (silent := output.silent()) is not None:
-        rank, how = silent, f"has given no sign of life for {SILENCE:.0f} seconds"
+    elif (rank := output.silent()) is not None:
+        how = f"has given no sign of life for {output.patience(rank):.0f} seconds"
+    elif output.lost():
+        rank, how = output.stuck(), "is alive, but no longer gets on"
     else:
         return f"The engine ended; start it again. {_last_words(log, None)}"
+    if rank is None:
+        return f"The ranks are alive, but wait for each other; start the engine again. {_last_words(log, None)}"
     name = hosts.names[rank] if rank < len(hosts.names) else "an unknown host"
     return f"Rank {rank} on {name} {how}; start the engine again. {_last_words(log, rank)}"
 

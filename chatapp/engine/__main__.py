@@ -11,12 +11,15 @@ import os
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chatapp.engine.ranks import Alone
 from chatapp.engine.transport import Client, Connection, NoClient
 
 if TYPE_CHECKING:
+    from chatapp.engine.progress import Progress
     from chatapp.engine.ranks import Ranks
 
 log = logging.getLogger("chatapp.engine")
@@ -37,7 +40,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client decides what an interrupt stops
     client = _client(arguments.connect, rank or 0)
     if rank is None:
-        _serve(client, None)
+        _serve(client, Alone)
     else:
         _serve_as(rank, client)
     _end(0)
@@ -53,46 +56,45 @@ def _client(path: str, rank: int) -> Client:
         sys.exit(1)
 
 
-def _serve(client: Client, rank: int | None) -> None:
+def _serve(client: Client, make_ranks: Callable[[], Ranks]) -> None:
     # The heavy imports (MLX, transformers) start here, after the fast BLAS is in place.
-    from chatapp.engine import heartbeat
     from chatapp.engine.blas import use_fast_blas
 
     library = use_fast_blas()
     from chatapp.engine.server import Server
 
-    server = Server(client, library, _ranks(rank))
-    if rank is not None:
-        heartbeat.start(rank)
-    server.serve()
+    Server(client, library, make_ranks()).serve()
 
 
 def _serve_as(rank: int, client: Client) -> None:
     """As one of several: whatever goes wrong here ends this process, and with it the others."""
     from chatapp.engine import heartbeat
+    from chatapp.engine.progress import Progress
     from chatapp.launch import LEFT
 
+    progress = Progress()
     heartbeat.listen()
+    heartbeat.start(rank, progress)
     try:
-        _serve(client, rank)
+        _serve(client, lambda: _group(rank, progress))
     except Exception as error:  # the process's border: the log has it, and the client reads the log
         if "peer" in str(error):  # MLX's word for a rank that is gone
             log.error("this rank ends, another one has gone (%s)", error)
             _end(LEFT)
-        log.exception("this rank ends")
+        log.exception("the traceback of what ended this rank")
+        log.error("this rank ends: %s: %s", type(error).__name__, error)  # last, for the client shows the last line
         _end(1)
 
 
-def _ranks(rank: int | None) -> Ranks:
-    if rank is None:
-        from chatapp.engine.ranks import Alone
-
-        return Alone()
+def _group(rank: int, progress: Progress) -> Ranks:
     import mlx.core as mx
 
+    from chatapp.engine import heartbeat
     from chatapp.engine.distributed import Group
 
-    group = Group(mx.distributed.init(strict=True))
+    progress.reach()
+    heartbeat.tell(rank, progress)  # at once, for MLX keeps other threads from running while it waits for the ranks
+    group = Group(mx.distributed.init(strict=True), progress)
     for name in ("MLX_HOSTFILE", "MLX_IBV_DEVICES"):  # temporary files of mlx.launch, which nobody else removes
         if path := os.environ.get(name):
             Path(path).unlink(missing_ok=True)

@@ -29,6 +29,9 @@ from chatapp.protocol import Choose, Forecast, Forecasted, Generate, Leave, Load
 #: read in the same steps and gives the same bits.
 _CPU_CHUNK, _GPU_CHUNK = 128, 512
 
+#: Bytes of weights times tokens that the slowest machine worth using reads of a prompt in a second.
+_CPU_PACE, _GPU_PACE = 20e9, 500e9
+
 
 class Chat:
     """The engine's state while a model is loaded."""
@@ -44,7 +47,9 @@ class Chat:
         self._template = Template(loaded.tokenizer, loaded.spec.template)
         #: By generation, until one is chosen or the conversation goes on: its id, and what its candidates left.
         self._undecided: dict[int, tuple[str, CandidateGenerator[Any, Any]]] = {}
-        self._chunk = ranks.least(_CPU_CHUNK if mx.default_device().type == mx.DeviceType.cpu else _GPU_CHUNK)
+        on_cpu = mx.default_device().type == mx.DeviceType.cpu
+        self._chunk = ranks.least(_CPU_CHUNK if on_cpu else _GPU_CHUNK)
+        ranks.expect(self._chunk * loaded.bytes / (_CPU_PACE if on_cpu else _GPU_PACE))
 
     @staticmethod
     def check(request: Load) -> None:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import mlx.core as mx
 import msgspec
 
+from chatapp.engine.progress import Progress
 from chatapp.engine.ranks import Receive
 from chatapp.errors import ChatappError, Interrupted
 from chatapp.models.progress import Report, Step
@@ -44,8 +45,10 @@ class _Failure(msgspec.Struct):
 class Group:
     """The ranks of one `mx.distributed` group; see `chatapp.engine.ranks.Ranks` for what each method does."""
 
-    def __init__(self, group: mx.distributed.Group) -> None:
+    def __init__(self, group: mx.distributed.Group, progress: Progress) -> None:
         self._group = group
+        self._progress = progress
+        progress.begin()
         self.rank = group.rank()
         self.size = group.size()
         self._host = socket.gethostname()
@@ -54,12 +57,14 @@ class Group:
 
     def next_request(self, receive: Receive) -> bytes:
         while True:
+            self._progress.wait()
             body: bytes | None = None
             if self.rank == 0:
                 body = receive(_PAUSE)
             else:
                 time.sleep(_PAUSE)
             if self.agree(body is not None):
+                self._progress.begin()
                 return self.share(body or b"")
 
     def share(self, data: bytes) -> bytes:
@@ -106,8 +111,15 @@ class Group:
         return result[0]
 
     def same(self, array: mx.array) -> mx.array:
+        self._progress.reach()
         # Multiplied rather than left out, so that the collective depends on the same things on every rank.
         return mx.distributed.all_sum(array * mx.array(int(self.rank == 0), array.dtype), group=self._group)
+
+    def repeated(self) -> None:
+        self._progress.repeat()
+
+    def expect(self, seconds: float) -> None:
+        self._progress.expect(seconds)
 
     def total(self, array: mx.array) -> mx.array:
         return mx.distributed.all_sum(array, group=self._group)
@@ -131,10 +143,13 @@ class Group:
 
     def _rank_0s(self, numbers: Sequence[int]) -> list[int]:
         shared: Any = self.same(mx.array(list(numbers), mx.uint32)).tolist()
+        self._progress.reach()
         return shared
 
     def _gather(self, numbers: Sequence[int]) -> list[list[int]]:
         """Every rank's numbers, by rank; all ranks give equally many."""
+        self._progress.reach()
         row = mx.array([list(numbers)], mx.int64)
         rows: Any = mx.distributed.all_gather(row, group=self._group).tolist()
+        self._progress.reach()
         return rows

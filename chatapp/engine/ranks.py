@@ -76,6 +76,14 @@ class Ranks(Protocol):
         """Rank 0's values of a small integer array (sampled ids), on every rank, without evaluating it."""
         ...
 
+    def repeated(self) -> None:
+        """One of many like steps (a chunk of a prompt, a token) is done here: a much longer one would be a hang."""
+        ...
+
+    def expect(self, seconds: float) -> None:
+        """The longest that one step of the loaded model should take, before one has been measured."""
+        ...
+
     def total(self, array: mx.array) -> mx.array:
         """The sum over the ranks of a float array, on every rank, without evaluating it."""
         ...
@@ -108,6 +116,12 @@ class Alone:
 
     def same(self, array: mx.array) -> mx.array:
         return array
+
+    def repeated(self) -> None:
+        pass
+
+    def expect(self, seconds: float) -> None:
+        pass
 
     def total(self, array: mx.array) -> mx.array:
         return array

@@ -38,6 +38,7 @@ class Reply:
 
     def cancelled(self) -> bool:
         """Whether the client wants this request to stop; all ranks call it at the same step."""
+        self.ranks.repeated()
         if not self._carries:
             return self.ranks.agree(self._client.cancelled(self.request))
         if self._carried:

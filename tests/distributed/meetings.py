@@ -9,10 +9,11 @@ from collections.abc import Callable
 import mlx.core as mx
 
 from chatapp.engine.distributed import Group
+from chatapp.engine.progress import Progress
 from chatapp.errors import ChatappError, Interrupted, UsageError
 from chatapp.models.progress import Report, Step
 
-group = Group(mx.distributed.init(strict=True))
+group = Group(mx.distributed.init(strict=True), Progress())
 STEP = Step("load", 0, 0)
 
 

@@ -70,26 +70,35 @@ async def assert_gone(processes: list[psutil.Process]) -> None:
 async def use(engine: Engine, model: Path, moment: str, now: asyncio.Event) -> None:
     """Uses an engine until it is lost; sets ``now`` at a moment."""
 
-    def reached(here: str) -> None:
+    def at(here: str) -> None:
         if here == moment:
             now.set()
 
-    reached("starting")
+    at("starting")
     await engine.hello()
-    reached("loading")
+    at("loading")
     await engine.ask(Load(engine.next_request(), str(model), max_kv_size=16384))
     if moment == "idle":
-        reached("idle")
+        at("idle")
         while engine.alive:
             await asyncio.sleep(0.05)
     while True:
-        reached("reading")
+        at("reading")
         request = Generate(
             engine.next_request(), "", (LONG,), Sampling(temperature=1.0, max_tokens=200, logit_bias={END: -1000.0})
         )
         async for event in engine.request(request):
             if isinstance(event, Tokens):
-                reached("decoding")
+                at("decoding")
+
+
+async def reached(now: asyncio.Event, using: asyncio.Task[None]) -> None:
+    """Waits for a moment; an engine that is lost before it fails the test with what it said."""
+    waiting = asyncio.create_task(now.wait())
+    await asyncio.wait({waiting, using}, timeout=PATIENCE, return_when=asyncio.FIRST_COMPLETED)
+    if using.done():
+        await using
+    assert now.is_set()
 
 
 @pytest.mark.slow
@@ -103,7 +112,7 @@ async def test_each_rank_killed_in_turn_at_random_moments(divisible_model: Path)
         processes = family(engine.pid)
         now = asyncio.Event()
         using = asyncio.create_task(use(engine, divisible_model, moment, now))
-        await asyncio.wait_for(now.wait(), PATIENCE)
+        await reached(now, using)
         await asyncio.sleep(delay)
         ranks[rank].kill()
         killed = time.monotonic()
@@ -119,13 +128,45 @@ async def test_a_rank_that_hangs_is_noticed_and_ended(divisible_model: Path):
     engine = await Engine.start(hosts=Hosts.here(RANKS))
     processes = family(engine.pid)
     using = asyncio.create_task(use(engine, divisible_model, "decoding", now := asyncio.Event()))
-    await asyncio.wait_for(now.wait(), PATIENCE)
+    await reached(now, using)
     ranks = await all_ranks(engine.pid)
     ranks[1].send_signal(signal.SIGSTOP)
     with pytest.raises(EngineLost, match=r"Rank 1 on 127.0.0.1 has given no sign of life for 10 seconds"):
         await asyncio.wait_for(using, PATIENCE)
     await engine.close()
     await assert_gone([*processes, *ranks.values()])
+
+
+#: Makes a rank's main thread wait for ever when it gets a signal, and shortens what the ranks are patient for.
+HANGING = """
+import os, signal, threading
+if "MLX_RANK" in os.environ:
+    from chatapp.engine import progress
+    progress.WAITING = progress.REPEATED = 6.0
+    signal.signal(signal.SIGUSR1, lambda *_: threading.Event().wait())
+"""
+
+
+@pytest.mark.parametrize("moment", ["decoding", "idle"])
+async def test_a_rank_whose_main_thread_hangs_is_noticed(
+    divisible_model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, moment: str
+):
+    """It is alive and gives signs of life, and the others wait for it."""
+    (tmp_path / "sitecustomize.py").write_text(HANGING)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    engine = await Engine.start(hosts=Hosts.here(RANKS))
+    using = asyncio.create_task(use(engine, divisible_model, moment, now := asyncio.Event()))
+    await reached(now, using)
+    ranks = await all_ranks(engine.pid)
+    processes = family(engine.pid)
+    ranks[1].send_signal(signal.SIGUSR1)
+    words = (
+        r"Rank 1 on 127.0.0.1 is alive, but no longer gets on; start the engine again. .* this rank no longer gets on"
+    )
+    with pytest.raises(EngineLost, match=words):
+        await asyncio.wait_for(using, PATIENCE)
+    await engine.close()
+    await assert_gone(processes)
 
 
 async def test_no_rank_outlives_mlx_launch(divisible_model: Path):

@@ -16,6 +16,8 @@ from chatapp.engine import mlx_launch as patient
 from chatapp.errors import UsageError
 from chatapp.launch import Hosts
 
+HOSTS = Hosts(("127.0.0.1", "b", "there"), ())
+
 
 def hostfile(path: Path, *names: str) -> Path:
     path.write_text(json.dumps([{"ssh": name, "ips": [f"10.0.0.{n}"]} for n, name in enumerate(names)]))
@@ -60,9 +62,9 @@ def test_signs_of_life_are_taken_out_of_the_output_and_ends_are_seen():
     output = launch._Output(3)
     data = (
         b"a line\n"
-        + launch.beat(0)
+        + launch.beat(0, 5)
         + b"half "
-        + launch.beat(2)
+        + launch.beat(2, 5)
         + b"\x1b[33m[WARN] Node with rank 1 exited with code -9 "
     )
     assert list(output.lines(data)) == [b"a line\n", b"half \n"]
@@ -73,21 +75,51 @@ def test_signs_of_life_are_taken_out_of_the_output_and_ends_are_seen():
 def test_lines_of_a_rank_behind_ssh():
     """Its terminal ends lines with a carriage return; a sign of life leaves no empty line in the log."""
     output = launch._Output(1)
-    assert list(output.lines(launch.beat(0).replace(b"\n", b"\r\n") + b"a line\r\n")) == [b"a line\n"]
+    assert list(output.lines(launch.beat(0, 5).replace(b"\n", b"\r\n") + b"a line\r\n")) == [b"a line\n"]
 
 
 def test_a_rank_that_was_heard_and_then_not(monkeypatch: pytest.MonkeyPatch):
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     output = launch._Output(2)
-    list(output.lines(launch.beat(0) + launch.beat(1)))
+    list(output.lines(launch.beat(0, 5) + launch.beat(1, 5)))
     for _ in range(int(launch.SILENCE)):
         clock[0] += 1
-        list(output.lines(launch.beat(0)))
+        list(output.lines(launch.beat(0, 5)))
         assert output.silent() is None
     clock[0] += 1
     output.wait()
     assert output.silent() == 1
+
+
+@pytest.mark.parametrize(("step", "patience"), [(0, launch.IMPORTING), (1, launch.STARTING), (2, launch.SILENCE)])
+def test_a_rank_that_starts_may_be_silent_for_longer(monkeypatch: pytest.MonkeyPatch, step: int, patience: float):
+    """While it imports and while the ranks look for each other, MLX lets no other thread run."""
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    output = launch._Output(1)
+    list(output.lines(launch.beat(0, step)))
+    for _ in range(int(patience)):
+        clock[0] += 1
+        output.wait()
+    assert output.silent() is None
+    clock[0] += 1
+    output.wait()
+    assert output.silent() == 0
+    assert f"no sign of life for {patience:.0f} seconds" in launch._sentence(output, HOSTS, Path("missing"))
+
+
+@pytest.mark.parametrize(
+    ("steps", "words"),
+    [((9, 7, 9), "Rank 1 on b is alive, but no longer gets on"), ((7, 7, 7), "The ranks are alive, but wait")],
+)
+def test_a_rank_that_is_alive_and_hangs_is_the_one_that_is_behind(steps: tuple[int, ...], words: str):
+    output = launch._Output(3)
+    list(output.lines(b"".join(launch.beat(rank, step) for rank, step in enumerate(steps))))
+    assert not output.lost()
+    list(output.lines(launch.beat(2, steps[2], late=True)))
+    assert output.lost()
+    assert launch._sentence(output, HOSTS, Path("missing")).startswith(words)
 
 
 def test_a_client_that_was_held_up_does_not_take_it_for_silence(monkeypatch: pytest.MonkeyPatch):
@@ -95,7 +127,7 @@ def test_a_client_that_was_held_up_does_not_take_it_for_silence(monkeypatch: pyt
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     output = launch._Output(1)
-    list(output.lines(launch.beat(0)))
+    list(output.lines(launch.beat(0, 5)))
     clock[0] += 600
     output.wait()
     assert output.silent() is None
@@ -107,8 +139,7 @@ def test_the_first_to_die_is_named_and_not_those_who_followed(tmp_path: Path):
     output = launch._Output(3)
     lines = b"".join(b"Node with rank %d exited with code %d\n" % end for end in ((0, launch.LEFT), (2, 1), (1, -15)))
     list(output.lines(lines))
-    hosts = Hosts(("127.0.0.1", "b", "there"), ())
-    sentence = launch._sentence(output, hosts, log)
+    sentence = launch._sentence(output, HOSTS, log)
     assert sentence.startswith("Rank 2 on there ended with code 1")
     assert sentence.endswith("this rank ends")
 

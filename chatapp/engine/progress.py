@@ -1,0 +1,71 @@
+"""How far the main thread of a rank has come, so that a rank that is alive and yet hangs is noticed.
+
+How long a step may take cannot be known beforehand: reading a chunk of a prompt takes a large model on a slow machine
+minutes. So waiting for requests has a short limit, anything in a request a long one, and where steps follow each other
+(chunks of a prompt, tokens) the next one is given a multiple of the longest so far.
+"""
+
+from __future__ import annotations
+
+import time
+
+#: Between two meetings of waiting ranks, in seconds: more than the silence after which a rank counts as gone, so that
+#: a rank that was stopped is called silent and not stuck.
+WAITING = 15.0
+
+#: For anything in a request whose like was not measured yet, in seconds.
+WORKING = 60.0
+
+#: For a step of many, in seconds, at least; else so many times the longest one so far.
+REPEATED = 20.0
+_TIMES = 8.0
+
+
+class Progress:
+    """Written by the main thread, read by the one that gives signs of life.
+
+    Attributes:
+        step: Grows whenever the main thread comes to a new place; the same number on every rank there.
+    """
+
+    def __init__(self) -> None:
+        self.step = 0
+        self._since = time.monotonic()
+        self._allowed = float("inf")
+        self._working = WORKING
+        self._measured: float | None = None
+        self._longest = 0.0
+
+    @property
+    def late(self) -> bool:
+        """Whether the main thread takes longer than it may."""
+        return time.monotonic() - self._since > self._allowed
+
+    def reach(self) -> None:
+        """The main thread has come further."""
+        self.step += 1
+        self._since = time.monotonic()
+
+    def wait(self) -> None:
+        """It waits for a request."""
+        self._allowed = WAITING
+        self.reach()
+
+    def begin(self) -> None:
+        """It has a request to carry out."""
+        self._allowed = self._working
+        self._measured, self._longest = None, 0.0
+        self.reach()
+
+    def repeat(self) -> None:
+        """One of many like steps is done: the next one is expected to take about as long as those before."""
+        now = time.monotonic()
+        if self._measured is not None:
+            self._longest = max(self._longest, now - self._measured)
+            self._allowed = max(REPEATED, _TIMES * self._longest)
+        self._measured = now
+        self.reach()
+
+    def expect(self, seconds: float) -> None:
+        """A step of this model may take so long before one has been measured, if that is more than usual."""
+        self._working = max(WORKING, seconds)
