@@ -272,6 +272,7 @@ class Started(Event, frozen=True, tag=True):
         method: How the reused part was kept.
         spans: For each turn given, the first and one-past-last position of its content in the token sequence.
         keep: K in force for this conversation, in tokens.
+        seed: That the first candidate is drawn with; each further one has the next number.
     """
 
     prompt_tokens: int
@@ -280,6 +281,7 @@ class Started(Event, frozen=True, tag=True):
     method: Method
     keep: int
     spans: tuple[tuple[int, int], ...] = ()
+    seed: int | None = None
 
 
 class Tokens(Event, frozen=True, tag=True):
@@ -354,10 +356,12 @@ class Failed(Event, frozen=True, tag=True):
     Attributes:
         kind: "usage", "model", "network", "space", "memory", "too_long", "template", "cancelled" or "internal".
         message: One sentence that says what to do next.
+        kept: Of a `Load`: the model that was loaded before is still in use.
     """
 
     kind: str
     message: str
+    kept: bool = False
 
 
 class Note(Event, frozen=True, tag=True):

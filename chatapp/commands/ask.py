@@ -176,12 +176,14 @@ def _writer(arguments: argparse.Namespace) -> Writer:
 
 async def _answer(request: Generate, writer: Writer, question: _Question, run: Running, saved: Saved | None) -> Ended:
     """Prints the answer as it comes, and saves it where its question was saved."""
-    recorder = saved.recorder(run.loaded.model, question.sampling) if saved and question.message else None
+    recorder = saved.recorder(run.load, run.loaded, request) if saved and question.message else None
     ended: Ended | None = None
     try:
         async for event in run.events(lambda number: msgspec.structs.replace(request, request=number)):
             match event:
                 case Started():
+                    if recorder:
+                        recorder.start(event)
                     writer.start(run.loaded.model, event)
                     writer.tokens([question.picked] if question.picked else [], 0)
                 case Tokens():
@@ -204,10 +206,7 @@ async def _answer(request: Generate, writer: Writer, question: _Question, run: R
 
 def _keep(saved: Saved, recorder: Recorder, message: str, ended: Ended | None) -> None:
     """Writes the reply down, whole or as far as it came; a question that got none is taken back."""
-    if ended is not None:
-        recorder.end(ended)
-    else:
-        recorder.fail()
+    recorder.end(ended)
     if recorder.empty and (ended is None or ended.finish != "stop"):
         saved.take_back(message)
 

@@ -11,6 +11,7 @@ from chatapp.commands.conversations import one_line, print_json
 from chatapp.commands.running import Running, run_until_done, running
 from chatapp.conversation.events import Message
 from chatapp.conversation.records import TYPED
+from chatapp.conversation.reply import LOADED_WITH
 from chatapp.conversation.session import ConversationSession
 from chatapp.errors import ChatappError, UsageError
 from chatapp.protocol import Ended, Generate, Load, Sampling, Tokens, Turn
@@ -92,7 +93,7 @@ def saved_reply(session: ConversationSession, message: Message) -> Reply | str:
     given = _given(message, tokens)
     if given >= len(ids):
         return "has no token that was drawn"
-    before = session.turns(message.model, to=message.id, origin=True)[:-1]
+    before = session.prompt_of(message.id, message.model)
     beginning = "".join(token.text for token in tokens[:given])
     turns = (*before, Turn("assistant", beginning, ids[:given])) if given else before
     drawn = ids[given:]
@@ -106,8 +107,8 @@ def _given(message: Message, tokens: list[Token]) -> int:
 
 
 def _load_options(reply: Reply) -> tuple[tuple[str, Any], ...]:
-    names = ("max_kv_size", "keep", "kv_bits", "adapter")
-    return tuple((name, reply.message.setup[name]) for name in names if name in reply.message.setup)
+    setup = reply.message.setup
+    return tuple((name, setup[name]) for name in ("max_kv_size", *LOADED_WITH) if name in setup)
 
 
 async def _replay(model: str, setup: tuple[tuple[str, Any], ...], replies: list[Reply], as_json: bool) -> int:

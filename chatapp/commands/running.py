@@ -33,12 +33,14 @@ class Running:
 
     Attributes:
         engine: The engine.
+        load: What was asked for.
         loaded: Facts of the model.
         interrupted: Ctrl+C was pressed; the request at hand ends as cancelled.
     """
 
-    def __init__(self, engine: Engine, loaded: Loaded) -> None:
+    def __init__(self, engine: Engine, load: Load, loaded: Loaded) -> None:
         self.engine = engine
+        self.load = load
         self.loaded = loaded
         self.interrupted = False
 
@@ -69,7 +71,8 @@ async def running(load: Callable[[int], Load], hosts: Hosts | None = None) -> As
     """
     engine = await Engine.start(hosts=hosts)
     try:
-        yield Running(engine, await _load(engine, load(engine.next_request())))
+        request = load(engine.next_request())
+        yield Running(engine, request, await _load(engine, request))
     finally:
         await engine.close()
 

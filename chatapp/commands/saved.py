@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 
 from chatapp.conversation.events import Message
+from chatapp.conversation.reply import LOADED_WITH, ReplyWriter, setup_of
 from chatapp.conversation.session import ConversationSession
 from chatapp.conversation.store import Store
 from chatapp.errors import ChatappError, UsageError
-from chatapp.protocol import Ended, Sampling, Turn
+from chatapp.protocol import Ended, Generate, Load, Loaded, Sampling, Started, Turn
 from chatapp.text import visible
 from chatapp.tokens import Token
 
@@ -96,9 +98,15 @@ class Saved:
         """Hides a message that could not be answered."""
         self._session.delete(message)
 
-    def recorder(self, model: str, sampling: Sampling) -> Recorder:
+    def recorder(self, load: Load, loaded: Loaded, request: Generate) -> Recorder:
         """Writes the reply to the latest message down while it grows."""
-        return Recorder(self._session, model, sampling)
+        given = {name: getattr(load, name) for name in LOADED_WITH}
+        return Recorder(
+            self._session,
+            loaded.model,
+            request.sampling.over(loaded.sampling),
+            setup_of(loaded, request, given),
+        )
 
     # A place in a reply ------------------------------------------------------------------------------------------
 
@@ -131,7 +139,7 @@ class Saved:
         if message.model != model or any(token < 0 for token in ids):
             ids = ()
         content = "".join(token.text for token in tokens)
-        return (*self._session.turns(model, to=message.id, origin=True)[:-1], Turn("assistant", content, ids))
+        return (*self._session.prompt_of(message.id, model), Turn("assistant", content, ids))
 
     def alternative(self, place: Place, number: int) -> Token:
         """The record of the ``number``-th likeliest token (from 1) at a place, as if it had been drawn there."""
@@ -178,25 +186,31 @@ class Recorder:
         empty: Nothing was decoded yet.
     """
 
-    def __init__(self, session: ConversationSession, model: str, sampling: Sampling) -> None:
-        self._writer = session.begin_reply(model=model, sampling=sampling)
+    def __init__(
+        self, session: ConversationSession, model: str, sampling: Sampling, setup: Mapping[str, object]
+    ) -> None:
+        self._begin = partial(session.begin_reply, model=model, setup=setup)
+        self._sampling = sampling
+        self._writer: ReplyWriter | None = None
         self.empty = True
+
+    def start(self, started: Started) -> None:
+        """The prompt was read: the reply begins."""
+        self._writer = self._begin(sampling=msgspec.structs.replace(self._sampling, seed=started.seed))
 
     def tokens(self, tokens: tuple[Token, ...]) -> None:
         """Takes records as they come."""
+        assert self._writer is not None, "records come after Started"
         self._writer.append(tokens)
         self.empty = False
 
-    def end(self, ended: Ended) -> None:
-        """Writes the reply down."""
-        if self.empty:
-            self._writer.discard()
+    def end(self, ended: Ended | None) -> None:
+        """Writes the reply down; None where its engine failed, and there is no more of it."""
+        if self._writer is None:
             return
-        self._writer.finish(ended.finish, text=ended.text, seed=ended.seed)
-
-    def fail(self) -> None:
-        """Writes down what there is of a reply whose engine failed."""
         if self.empty:
             self._writer.discard()
-        else:
+        elif ended is None:
             self._writer.finish("error")
+        else:
+            self._writer.finish(ended.finish, text=ended.text, seed=ended.seed)

@@ -93,6 +93,8 @@ class Message(Event, frozen=True, tag="message"):
 class Partial(Event, frozen=True, tag="partial"):
     """Recovery line of a reply that is being written: ``content`` is what was added since the one before.
 
+    The first one of a reply says what `Message` says; the rest have ``id`` and ``content``.
+
     Attributes:
         dropped: The person did not want it; nothing is recovered.
     """
@@ -104,6 +106,8 @@ class Partial(Event, frozen=True, tag="partial"):
     model: str = ""
     sampling: dict[str, Any] = {}
     continues: str | None = None
+    given: int = 0
+    setup: dict[str, Any] = {}
     dropped: bool = False
 
 
@@ -145,12 +149,6 @@ class Hide(Event, frozen=True, tag="hide"):
     head: str | UnsetType | None = UNSET
 
 
-class Show(Event, frozen=True, tag="show"):
-    """Messages that are not deleted any more."""
-
-    ids: tuple[str, ...]
-
-
 class Branch(Event, frozen=True, tag="branch"):
     """Names a leaf; with ``id`` None the name is removed."""
 
@@ -172,7 +170,7 @@ class Unknown(msgspec.Struct, frozen=True):
     raw: bytes
 
 
-KnownEvent = Opened | Message | Partial | Head | Title | System | Settings | Hide | Show | Branch | Undo | Redo
+KnownEvent = Opened | Message | Partial | Head | Title | System | Settings | Hide | Branch | Undo | Redo
 AnyEvent = KnownEvent | Unknown
 
 #: The n-th function turns a line of schema n+1, as plain JSON, into one of schema n+2. Pure; the file is not rewritten.
@@ -180,7 +178,7 @@ MIGRATIONS: tuple[Callable[[dict[str, Json]], dict[str, Json]], ...] = ()
 
 _TYPES = frozenset(
     kind.__struct_config__.tag
-    for kind in (Opened, Message, Partial, Head, Title, System, Settings, Hide, Show, Branch, Undo, Redo)
+    for kind in (Opened, Message, Partial, Head, Title, System, Settings, Hide, Branch, Undo, Redo)
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _decoder = msgspec.json.Decoder(KnownEvent)

@@ -1,4 +1,7 @@
-"""The token records of replies: ``<id>.tokens.jsonl``, one line a message. Losing it loses the heat, not the words."""
+"""The token records of replies: ``<id>.tokens.jsonl``. Losing it loses the heat, not the words.
+
+A reply is one line, or several where it took longer than a second: each goes on from the one before.
+"""
 
 from __future__ import annotations
 
@@ -20,15 +23,22 @@ TYPED = -1
 SUFFIX = ".tokens.jsonl"
 
 
-class Record(msgspec.Struct, frozen=True):
-    """One line: the tokens of one message, in order."""
+class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """One line: tokens of one message, in order.
+
+    Attributes:
+        id: Of the message.
+        start: Place of the first of these tokens in the message. What earlier lines say from there on is replaced.
+    """
 
     id: str
+    start: int = msgspec.field(default=0, name="from")
     tokens: tuple[Token, ...]
 
 
 class _Named(msgspec.Struct):
     id: str
+    start: int = msgspec.field(default=0, name="from")
 
 
 class Records:
@@ -42,8 +52,8 @@ class Records:
     def __init__(self, path: Path, *, files: Files = FILES, writable: bool = True) -> None:
         self.log = AppendLog(path, files=files, writable=writable)
         self.notices: list[str] = []
-        self._places: dict[str, tuple[int, int]] = {}
-        self._held: dict[str, tuple[Token, ...]] = {}
+        # For each message its lines: where they are in the file, or those themselves that wait in memory.
+        self._lines: dict[str, list[tuple[int, int] | Record]] = {}
 
     def load(self) -> None:
         """Finds where each message's line is. A missing or unreadable file has none."""
@@ -60,25 +70,29 @@ class Records:
         bad = 0
         for line in data.splitlines(keepends=True):
             try:
-                id = msgspec.json.decode(line, type=_Named).id
+                named = msgspec.json.decode(line, type=_Named)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 bad += 1
             else:
-                self._places[id] = (offset, len(line))
+                self._add(named, (offset, len(line)))
             offset += len(line)
         if bad:
             self.notices.append(f"{bad} damaged token record(s) were skipped; the heat of those replies is missing.")
 
-    def append(self, id: str, tokens: Sequence[Token]) -> None:
-        """Writes the records of a message."""
-        line = encode_any(Record(id, tuple(tokens)))
+    def _add(self, named: Record | _Named, line: tuple[int, int] | Record) -> None:
+        if named.start == 0:
+            self._lines[named.id] = [line]
+        else:
+            self._lines.setdefault(named.id, []).append(line)
+
+    def append(self, id: str, tokens: Sequence[Token], start: int = 0) -> None:
+        """Writes records of a message, those from ``start`` on; the ones before it were written earlier."""
+        record = Record(id=id, start=start, tokens=tuple(tokens))
+        line = encode_any(record)
         if b":null" in line:  # how JSON has infinities, which could not be read back
-            line = encode_any(Record(id, tuple(_finite(token) for token in tokens)))
+            line = encode_any(Record(id=id, start=start, tokens=tuple(_finite(token) for token in tokens)))
         self.log.append([line])
-        if self.log.trouble:
-            self._held[id] = tuple(tokens)
-            return
-        self._places[id] = (self.log.size - len(line) - 1, len(line) + 1)
+        self._add(record, record if self.log.trouble else (self.log.size - len(line) - 1, len(line) + 1))
 
     def put_back(self, lines: Sequence[bytes]) -> None:
         """Takes in lines that an earlier session could not write."""
@@ -87,28 +101,32 @@ class Records:
                 record = msgspec.json.decode(line, type=Record)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 continue
-            self._held[record.id] = record.tokens
+            self._add(record, record)
         if lines and self.log.writable:
             self.log.append(lines)
 
     def get(self, id: str) -> list[Token]:
-        """The records of a message; empty if there are none or they are damaged."""
-        if id in self._held:
-            return list(self._held[id])
-        if id not in self._places:
-            return []
-        offset, size = self._places[id]
+        """The records of a message; empty if there are none or a part of them is damaged."""
+        tokens: list[Token] = []
+        for line in self._lines.get(id, ()):
+            record = line if isinstance(line, Record) else self._read(*line)
+            if record is None or record.id != id or record.start > len(tokens):
+                return []
+            tokens[record.start :] = record.tokens
+        return tokens
+
+    def _read(self, offset: int, size: int) -> Record | None:
         try:
-            return list(msgspec.json.decode(self.log.read(offset, size), type=Record).tokens)
+            return msgspec.json.decode(self.log.read(offset, size), type=Record)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return []
+            return None
 
     def poll(self) -> None:
         """Takes in what another process has written since."""
         start = self.log.size
         data, replaced = self.log.poll()
         if replaced:
-            self._places.clear()
+            self._lines.clear()
             start = 0
         self._index(data, start)
 
@@ -147,14 +165,16 @@ def fit(tokens: Sequence[Token], content: str) -> list[Token]:
     return kept if length == len(content) else [*kept, typed(content[length:], len(kept))]
 
 
+def alike(first: Sequence[Token], second: Sequence[Token]) -> int:
+    """How many records two lists begin with that are the same."""
+    return next(
+        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+    )
+
+
 def typed(text: str, index: int) -> Token:
     """The record of text that a person wrote into a reply."""
     return Token(index, TYPED, text, 0.0, 0.0, 0.0, 0.0)
-
-
-def joined(first: Sequence[Token], second: Sequence[Token]) -> list[Token]:
-    """One reply's records after another's, numbered through."""
-    return [msgspec.structs.replace(token, index=i) for i, token in enumerate([*first, *second])]
 
 
 def doubt(tokens: Sequence[Token]) -> tuple[float | None, float | None]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from chatapp.conversation import events, records
 from chatapp.conversation.events import Message
+from chatapp.protocol import Generate, Loaded
 from chatapp.tokens import Finish, Token
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 #: At most this often a growing reply is written down, in seconds.
 RECOVERY_INTERVAL = 1.0
+
+#: Options of `chatapp.protocol.Load` that shape a reply.
+LOADED_WITH = ("keep", "kv_bits", "adapter")
 
 
 class ReplyWriter:
@@ -36,12 +40,13 @@ class ReplyWriter:
         self._base = base.content if base else ""
         self._parts: list[str] = []
         self._saved = 0
+        self._recorded = 0
         self._begun = False
         self._next_save = session.clock() + RECOVERY_INTERVAL
         if base and base.content:
             self.tokens += session.tokens(base.id) or [records.typed(base.content, 0)]
+        self._given = len(self.tokens) + len(given)
         self.append(given)
-        self._given = len(self.tokens)
 
     @property
     def text(self) -> str:
@@ -64,17 +69,13 @@ class ReplyWriter:
             line = events.Partial(self.id, events.storable(added))
         else:
             line = events.Partial(
-                self.id,
-                events.storable(self._base + added),
-                message.parent,
-                message.created,
-                message.model,
-                message.sampling,
-                message.continues,
-            )
-        self._session.write_partial(line)
+                self.id, events.storable(self._base + added), message.parent, message.created, message.model,
+                message.sampling, message.continues, self._given, message.setup,
+            )  # fmt: skip
+        self._session.write_partial(line, self.tokens[self._recorded :], self._recorded)
         self._begun = True
         self._saved = len(self._parts)
+        self._recorded = len(self.tokens)
         self._next_save = self._session.clock() + RECOVERY_INTERVAL
 
     def finish(self, finish: Finish, *, text: str | None = None, seed: int | None = None, show: bool = True) -> Message:
@@ -88,21 +89,34 @@ class ReplyWriter:
             show: Show it; False for candidates that wait to be chosen by `set_head`.
         """
         content = events.storable(self.text if text is None else self._base + text)
-        tokens = records.fit(self.tokens, content)
-        mean, peak = records.doubt(tokens)
         sampling = self._message.sampling if seed is None else {**self._message.sampling, "seed": seed}
-        message = msgspec.structs.replace(
-            self._message,
-            content=content,
-            sampling=sampling,
-            finish=finish,
-            given=min(self._given, len(tokens)),
-            mean_entropy=mean,
-            peak_entropy=peak,
-        )
-        return self._session.finish_reply(message, tokens, show=show)
+        whole = msgspec.structs.replace(self._message, content=content, sampling=sampling, given=self._given)
+        message, tokens = ended(whole, self.tokens, finish)
+        recorded = records.alike(self.tokens[: self._recorded], tokens) if self._begun else None
+        return self._session.finish_reply(message, tokens, recorded=recorded, show=show)
 
     def discard(self) -> None:
         """Ends it without a message. Recovery lines already written are taken back."""
         if self._begun:
-            self._session.write_partial(events.Partial(self.id, "", dropped=True))
+            self._session.write_partial(events.Partial(self.id, "", dropped=True), (), 0)
+
+
+def setup_of(loaded: Loaded, request: Generate, given: Mapping[str, object]) -> dict[str, object]:
+    """What must be as it was for `chatapp show --replay`, whatever the settings are then.
+
+    Args:
+        loaded: The model.
+        request: That asked for the reply.
+        given: Values of `LOADED_WITH`.
+    """
+    setup = {"thinking": request.thinking, "max_kv_size": loaded.max_kv_size, **given}
+    return {name: value for name, value in setup.items() if value is not None}
+
+
+def ended(reply: Message, tokens: Sequence[Token], finish: Finish) -> tuple[Message, list[Token]]:
+    """A reply at its end, with as many of its records as agree with its text."""
+    kept = records.fit(tokens, reply.content)
+    mean, peak = records.doubt(kept)
+    given = min(reply.given, len(kept))
+    changes = {"finish": finish, "given": given, "mean_entropy": mean, "peak_entropy": peak}
+    return msgspec.structs.replace(reply, **changes), kept

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from chatapp.conversation import events, records, steps
-from chatapp.conversation.appendlog import AppendLog
+from chatapp.conversation import events, prompts, records, reply, steps
 from chatapp.conversation.events import Message
-from chatapp.conversation.journal import Journal, Reading, read
-from chatapp.conversation.lock import Lock
+from chatapp.conversation.journal import Reading
 from chatapp.conversation.records import Records
 from chatapp.conversation.reply import ReplyWriter
+from chatapp.conversation.storage import Storage
 from chatapp.conversation.tree import Conversation, fold
 from chatapp.errors import ChatappError, UsageError
 from chatapp.protocol import Sampling, Turn
@@ -37,8 +36,7 @@ class ConversationSession:
 
     Attributes:
         conversation: The tree as it is now; do not change it.
-        read_only: Why nothing may be changed here (another process writes it, the folder is read-only, a newer version
-            of the program wrote it); None where changes are allowed. `poll` follows what another process writes.
+        storage: Its files.
         clock: Seconds, for the pace of recovery lines.
     """
 
@@ -46,23 +44,14 @@ class ConversationSession:
         self,
         store: Store,
         conversation: Conversation,
-        journal: Journal,
-        token_records: Records,
-        lock: Lock | None,
+        storage: Storage,
         *,
-        read_only: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.conversation = conversation
-        self.read_only = read_only
-        self._notices: list[str] = []
-        self._store = store
-        self._journal = journal
-        self._records = token_records
-        self._lock = lock
         self.clock = clock
-        self._first_line: events.Opened | None = None
-        self._closed = False
+        self._store = store
+        self.storage = storage
 
     @property
     def id(self) -> str:
@@ -72,29 +61,29 @@ class ConversationSession:
     @property
     def path(self) -> Path:
         """Where the file is, or will be once something is written."""
-        return self._journal.log.path
+        return self.storage.path
+
+    @property
+    def read_only(self) -> str | None:
+        """Why nothing may be changed here (another process writes it, the folder is read-only, a newer version of the
+        program wrote it); None where changes are allowed. `poll` follows what another process writes.
+        """
+        return self.storage.read_only
 
     @property
     def trouble(self) -> str | None:
         """Why changes wait in memory, as a sentence; None when everything is on disk."""
-        return self._journal.log.trouble or self._records.log.trouble
+        return self.storage.trouble
 
     @property
     def unsaved(self) -> int:
         """How many lines wait in memory because of `trouble`."""
-        return sum(log.unsaved for log in self._logs)
-
-    @property
-    def _logs(self) -> tuple[AppendLog, AppendLog]:
-        return self._journal.log, self._records.log
+        return self.storage.unsaved
 
     @property
     def notices(self) -> list[str]:
         """What the person should be told (damage set aside, a moved file), as sentences; clear it when shown."""
-        for source in (self._journal.log.notices, self._records.notices, self._records.log.notices):
-            self._notices += source
-            source.clear()
-        return self._notices
+        return self.storage.gather()
 
     # Reading ---------------------------------------------------------------------------------------------------
 
@@ -107,38 +96,35 @@ class ConversationSession:
         content = self.conversation.messages[id].content
         return found if "".join(token.text for token in found) == content else records.fit(found, content)
 
-    def turns(self, model: str, *, to: str | None = None, origin: bool = False) -> tuple[Turn, ...]:
+    def turns(self, model: str, *, to: str | None = None) -> tuple[Turn, ...]:
         """The shown branch as the engine takes it, the system message first.
 
         Args:
             model: Replies of this model carry the ids that were sampled, so that they need not be tokenized again.
             to: Ends at this message instead of at the head.
-            origin: Follow the stored parents of ``to``, as at the time it was written, rather than today's versions.
 
         Raises:
             ChatappError: A message has a role that no model knows.
         """
-        conversation = self.conversation
-        if origin and to is not None:
-            path = [*conversation.origin(to), conversation.messages[to]]
-        else:
-            path = conversation.path(to)
-        turns = [Turn("system", conversation.system)] if conversation.system else []
-        return (*turns, *(self._turn(message, model) for message in path))
+        return prompts.turns(self.conversation.system, self.conversation.path(to), self._records, model)
 
-    def _turn(self, message: Message, model: str) -> Turn:
-        ids: tuple[int, ...] = ()
-        if message.role == "assistant" and message.model == model:
-            found = self._records.get(message.id)
-            if "".join(token.text for token in found) == message.content:
-                ids = tuple(token.id for token in found)
-        if records.TYPED in ids:
-            ids = ()
-        match message.role:
-            case "system" | "user" | "assistant" | "tool":
-                return Turn(message.role, message.content, ids)
-            case _:
-                raise ChatappError(f"No model knows the role {message.role!r}; edit or delete that message.", "usage")
+    def prompt_of(self, id: str, model: str) -> tuple[Turn, ...]:
+        """What a message was written after: the branch and the system message as they were then.
+
+        Args:
+            id: The message.
+            model: As for `turns`.
+
+        Raises:
+            ChatappError: The file cannot be read, or a message has a role that no model knows.
+        """
+        try:
+            then = prompts.before(self.storage.content(), id)
+        except OSError as error:
+            raise ChatappError(f"{self.path.name} cannot be read ({error.strerror or error}).") from error
+        parent = self.conversation.messages[id].parent
+        path = then.path(parent) if parent in then.messages else []
+        return prompts.turns(then.system, path, self._records, model)
 
     # Changing --------------------------------------------------------------------------------------------------
 
@@ -184,11 +170,11 @@ class ConversationSession:
             self._must_know(continues)
         base = self.conversation.messages[continues] if continues else None
         above = base.parent if base else self._parent(parent)
-        reply = Message(
+        begun = Message(
             self.new_id(), above, "assistant", "", events.now(), model, options,
             continues=continues, setup=dict(setup or {}),
         )  # fmt: skip
-        return ReplyWriter(self, reply, base, given)
+        return ReplyWriter(self, begun, base, given)
 
     def edit(
         self, id: str, content: str, keep_following: bool = False, *, tokens: Sequence[Token] | None = None
@@ -240,10 +226,6 @@ class ConversationSession:
         self._must_be_writable()
         self._must_know(id)
         self._write(steps.hidden(self.conversation, id, following=following), sync=True)
-
-    def undelete(self, ids: Sequence[str]) -> None:
-        """Shows deleted messages again."""
-        self._write(events.Show(tuple(ids)), sync=True)
 
     def undo(self) -> bool:
         """Takes back the last edit, regeneration, deletion, change of branch or of system message.
@@ -304,24 +286,18 @@ class ConversationSession:
 
     def retry(self) -> bool:
         """Writes what waits in memory; True when everything is on disk."""
-        return self._records.log.retry() & self._journal.log.retry()
+        return self.storage.retry()
 
     def poll(self) -> bool:
         """In a read-only session: takes in what another process has written. True if anything changed."""
         if self.read_only is None:
             return False
-        try:
-            reading, replaced = self._journal.poll()
-            self._records.poll()
-        except OSError as error:
-            self._notices.append(f"{self.path.name} cannot be read any more ({error.strerror or error}).")
-            return False
+        reading, replaced = self.storage.poll()
         if replaced:
             self.conversation = fold(reading.events)
         else:
             for event in reading.events:
                 self.conversation.apply(event)
-        self._notices += reading.notices
         return replaced or bool(reading.events)
 
     def content(self) -> bytes:
@@ -330,7 +306,7 @@ class ConversationSession:
         Raises:
             OSError: The file cannot be read.
         """
-        return self._journal.log.content()
+        return self.storage.content()
 
     def close(self) -> str | None:
         """Writes what waits and gives the file free.
@@ -339,43 +315,11 @@ class ConversationSession:
             None; where the disk does not take everything, what the person should be told: where the rest is kept until
             the conversation is opened again.
         """
-        if self._closed:
-            return None
-        self._closed = True
-        self._records.close()
-        self._journal.log.close()
-        told = self._rescued() if self.read_only is None else None
-        if self._lock is not None:
-            self._lock.release()
-        return told
-
-    def _rescued(self) -> str | None:
-        if not self.trouble:
-            self._store.rescue.forget(*(log.path for log in self._logs))
-            return None
-        what = f"{self.unsaved} {'line' if self.unsaved == 1 else 'lines'} of “{self.conversation.title or self.id}”"
-        kept = self._store.rescue.keep(self._logs)
-        if not kept:
-            return f"{what} could not be saved anywhere and are lost."
-        return f"{what} could not be saved. They are kept in {kept[0].parent} and come back when it is opened again."
-
-    def put_back(self) -> None:
-        """For the store: takes in the lines that an earlier session could not write."""
-        journal, tokens = (self._store.rescue.lines(log) for log in self._logs)
-        for event in read(b"".join(line + b"\n" for line in journal)).events:
-            self.conversation.apply(event)
-        self._records.put_back(tokens)
-        if self.read_only:
-            return
-        if journal:
-            self._journal.log.append(journal, sync=True)
-            self._notices.append("What could not be saved before the program ended is here again.")
-        if not self.trouble:
-            self._store.rescue.forget(*(log.path for log in self._logs))
+        return self.storage.close(self.conversation.title or self.id)
 
     def begin_file(self, first: events.Opened) -> None:
         """For the store: the file's first line, written with the first change."""
-        self._first_line = first
+        self.storage.begin(first)
         self.conversation.apply(first)
 
     def fill(
@@ -396,21 +340,40 @@ class ConversationSession:
 
     def recover(self, reading: Reading) -> None:
         """For the store: makes replies that were cut off by the end of the process into messages."""
-        self._notices += reading.notices + self.conversation.complaints
+        self.storage.notices += reading.notices + self.conversation.complaints
         if self.read_only:
             return
+        answered: set[str | None] = set()
         for partial in list(self.conversation.partials.values()):
-            self.finish_reply(msgspec.structs.replace(partial, finish="error"), ())
-            self._notices.append("A reply was cut off when the program ended; what had been saved of it is shown.")
+            self._recover_reply(partial, show=partial.parent not in answered)
+            answered.add(partial.parent)
 
-    def write_partial(self, partial: events.Partial) -> None:
-        """For `ReplyWriter`: a recovery line."""
+    def _recover_reply(self, partial: Message, *, show: bool) -> None:
+        """The text as far as it was written, with as many of its records; of several candidates one is shown."""
+        found = self._records.get(partial.id)
+        message, tokens = reply.ended(partial, found, "error")
+        self.finish_reply(message, tokens, recorded=records.alike(found, tokens), show=show)
+        self.storage.notices.append("A reply was cut off when the program ended; what had been saved of it is shown.")
+
+    def write_partial(self, partial: events.Partial, tokens: Sequence[Token], start: int) -> None:
+        """For `ReplyWriter`: a recovery line, after the records of its text, which begin at ``start``."""
+        if tokens:
+            self._records.append(partial.id, tokens, start)
         self._write(partial, remember=False)
 
-    def finish_reply(self, message: Message, tokens: Sequence[Token], *, show: bool = True) -> Message:
-        """For `ReplyWriter`: the reply, after its records."""
-        if tokens:
-            self._records.append(message.id, tokens)
+    def finish_reply(
+        self, message: Message, tokens: Sequence[Token], *, recorded: int | None = None, show: bool = True
+    ) -> Message:
+        """For `ReplyWriter`: the reply, after its records.
+
+        Args:
+            message: The reply.
+            tokens: All its records.
+            recorded: How many of them are written and still right; None where none were written yet.
+            show: Show it.
+        """
+        if recorded is not None or tokens:
+            self._records.append(message.id, tokens[recorded or 0 :], recorded or 0)
         if not show:
             message = msgspec.structs.replace(message, aside=True)
         self._write(message, *(steps.shown(self.conversation, message) if show else ()), sync=True)
@@ -421,6 +384,10 @@ class ConversationSession:
         while (id := secrets.token_hex(4)) in self.conversation.messages:
             pass
         return id
+
+    @property
+    def _records(self) -> Records:
+        return self.storage.records
 
     def _new_message(self, role: str, content: str, parent: str | None, **fields: Any) -> Message:
         return Message(self.new_id(), parent, role, events.storable(content), events.now(), **fields)
@@ -434,20 +401,10 @@ class ConversationSession:
 
     def _write(self, *lines: events.KnownEvent, sync: bool = False, remember: bool = True) -> None:
         self._must_be_writable()
-        first = [self._first_line] if self._first_line else []
-        if first and self._lock is not None:
-            self._lock_new_file(self._lock)
-        self._journal.append(*first, *lines, sync=sync)
-        self._first_line = None
+        self.storage.write(lines, sync=sync)
         if remember:
             for event in lines:
                 self.conversation.apply(event)
-
-    def _lock_new_file(self, lock: Lock) -> None:
-        try:
-            lock.take()
-        except OSError:
-            self._lock = None  # the append that follows meets the same fault and tells it
 
     def _must_be_writable(self) -> None:
         if self.read_only:

@@ -21,6 +21,7 @@ from chatapp.conversation.records import Records
 from chatapp.conversation.rescue import Rescue
 from chatapp.conversation.search import Hit, search
 from chatapp.conversation.session import ConversationSession
+from chatapp.conversation.storage import Storage
 from chatapp.conversation.tree import Conversation, fold
 from chatapp.errors import ChatappError, UsageError
 
@@ -90,8 +91,10 @@ class Store:
         token_path = self._records_path(path, conversation.id)
         token_records = Records(token_path, files=self._files, writable=reason is None)
         token_records.load()
-        session = ConversationSession(self, conversation, journal, token_records, lock, read_only=reason)
-        session.put_back()
+        storage = Storage(journal, token_records, lock, self.rescue, read_only=reason)
+        for event in storage.put_back():
+            conversation.apply(event)
+        session = ConversationSession(self, conversation, storage)
         if not conversation.id and not reading.events and not reading.notices:  # made just before the program ended
             session.begin_file(events.Opened(events.SCHEMA, path.stem, events.now()))
         session.recover(reading)
@@ -99,13 +102,13 @@ class Store:
 
     def _made(self, first: events.Opened) -> ConversationSession:
         path = self.path_of(first.id)
-        session = ConversationSession(
-            self,
-            Conversation(),
+        storage = Storage(
             Journal(path, files=self._files),
             Records(path.with_suffix(records.SUFFIX), files=self._files),
             Lock(path.with_suffix(".lock"), self._files),
+            self.rescue,
         )
+        session = ConversationSession(self, Conversation(), storage)
         session.begin_file(first)
         return session
 

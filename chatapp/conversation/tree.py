@@ -110,15 +110,6 @@ class Conversation:
             parent = self.messages[shown].parent
         return None
 
-    def origin(self, id: str) -> list[Message]:
-        """The messages that a message was really written after: its stored parents, not today's versions of them."""
-        chain: list[Message] = []
-        parent = self.messages[id].parent
-        while parent is not None:
-            chain.append(self.messages[parent])
-            parent = self.messages[parent].parent
-        return chain[::-1]
-
     def siblings(self, id: str) -> list[Message]:
         """All messages at this place, oldest first, the given one included: alternatives and edited versions."""
         parent = self._slot(self.messages[id].parent)
@@ -194,7 +185,7 @@ class Conversation:
                 self._step_back(self._undo, self._redo)
             case events.Redo():
                 self._step_back(self._redo, self._undo)
-            case events.System() | events.Hide() | events.Show() | events.Branch():
+            case events.System() | events.Hide() | events.Branch():
                 self._step(self._changed(event))
             case events.Unknown():
                 pass
@@ -244,7 +235,7 @@ class Conversation:
         if begun is None:
             begun = Message(
                 event.id, event.parent, "assistant", "", event.created, event.model, event.sampling,
-                continues=event.continues,
+                continues=event.continues, given=event.given, setup=event.setup,
             )  # fmt: skip
         self.partials[event.id] = msgspec.structs.replace(begun, content=begun.content + event.content)
 
@@ -259,7 +250,7 @@ class Conversation:
             head = event.through if self._slot(head) == slot else head
         self._step(self._looking_at(head, view))
 
-    def _changed(self, event: events.System | events.Hide | events.Show | events.Branch) -> View:
+    def _changed(self, event: events.System | events.Hide | events.Branch) -> View:
         view = self.view
         match event:
             case events.System():
@@ -268,8 +259,6 @@ class Conversation:
                 view = replace(view, hidden=view.hidden | (self.messages.keys() & set(event.ids)))
                 known = event.head is None or event.head in self.messages
                 return self._looking_at(event.head, view) if event.head is not UNSET and known else view
-            case events.Show():
-                return replace(view, hidden=view.hidden - set(event.ids))
             case events.Branch():
                 others = {name: id for name, id in view.branches.items() if name != event.name}
                 named = {event.name: event.id} if event.id in self.messages else {}

@@ -77,7 +77,7 @@ class Generation:
             self._end(reply, seeds, [Outcome(finish="cancelled") for _ in seeds])
             return None
         self.cache.checkpoint("start")
-        reply.send(self._started(plan))
+        reply.send(self._started(plan, seed))
         streams = [TokenStream(reply, number) for number in range(len(seeds))]
         prompt_seconds = 0.0
         message = ""
@@ -130,7 +130,7 @@ class Generation:
             return self.sampling.seed
         return int.from_bytes(reply.ranks.share(secrets.token_bytes(4)), "big")
 
-    def _started(self, plan: Plan) -> Started:
+    def _started(self, plan: Plan, seed: int) -> Started:
         return Started(
             self.request.request,
             prompt_tokens=len(self.rendered.ids),
@@ -139,6 +139,7 @@ class Generation:
             method=plan.method,
             keep=self.cache.keep,
             spans=self.rendered.spans,
+            seed=seed,
         )
 
     def _end(

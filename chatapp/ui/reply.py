@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from chatapp.client import EngineClient, EngineLost
-from chatapp.conversation.reply import ReplyWriter
+from chatapp.conversation.reply import ReplyWriter, setup_of
 from chatapp.conversation.session import ROOT, ConversationSession
 from chatapp.errors import ChatappError
 from chatapp.protocol import AnyEvent, Cancel, Ended, Generate, Loaded, Note, Prefill, Scored, Started, Tokens
@@ -152,22 +154,20 @@ class Reply:
         assert self._loaded is not None
         self.started = event
         self.stage = "decode"
-        for _ in range(self.job.candidates):
+        sampling = self._request.sampling.over(self._loaded.sampling)
+        for number in range(self.job.candidates):
+            if event.seed is not None:
+                sampling = msgspec.structs.replace(sampling, seed=event.seed + number)
             writer = self._session.begin_reply(
                 self.job.parent or ROOT,
                 model=self._loaded.model,
-                sampling=self._request.sampling.over(self._loaded.sampling),
+                sampling=sampling,
                 continues=self.job.continues,
                 given=self.job.given,
-                setup=self._setup(self._loaded, self._request),
+                setup=setup_of(self._loaded, self._request, self._link.status.given),
             )
             self.written.append(Written(writer))
         self._tell(Rebuilt())
-
-    def _setup(self, loaded: Loaded, request: Generate) -> dict[str, object]:
-        """What must be as it was for `chatapp show --replay`, whatever the settings are then."""
-        setup = {"thinking": request.thinking, "max_kv_size": loaded.max_kv_size, **self._link.status.given}
-        return {name: value for name, value in setup.items() if value is not None}
 
     def _grow(self, event: Tokens) -> None:
         if not self._first_token:

@@ -201,16 +201,21 @@ def test_replies_can_be_drawn_again_from_their_file(store, tmp_path, capsys, mon
     session = store.new(model)
     session.add_message("user", "Tell me a story")
     session.close()
-    sampling = ["--temperature", "1", "--max-tokens", "8"]
-    assert main(["ask", "-C", session.id, "-m", model, *sampling, "Begin"]) == 0
+    sampling = ["--temperature", "1", "--max-tokens", "8", "--max-kv-size", "64", "--keep", "5", "--no-thinking"]
+    assert main(["ask", "-C", session.id, "-m", model, "--system", "Be brief.", *sampling, "Begin"]) == 0
     session = store.open(session.id)
     first = session.conversation.path()[-1]
+    assert first.setup == {"max_kv_size": 64, "keep": 5, "thinking": False}
     tokens = session.tokens(first.id)
     assert len(tokens) > 4
     # Another reply that says that its first three tokens were given, and one whose record was changed afterwards.
-    writer = session.begin_reply(first.parent, first.model, Sampling(**first.sampling), given=tokens[:3])
+    options = Sampling(**first.sampling)
+    writer = session.begin_reply(first.parent, first.model, options, given=tokens[:3], setup=first.setup)
     writer.append(tokens[3:])
     given = writer.finish(first.finish, seed=first.sampling["seed"])
+    # What is changed afterwards is not what the reply was drawn from.
+    session.set_system("Be long.")
+    session.delete(session.conversation.path()[0].id)
     session.close()
     capsys.readouterr()
     assert main(["show", session.id, "--replay", first.id, "--json"]) == 0

@@ -1,4 +1,4 @@
-"""kill −9 at random moments of a process that writes: every acknowledged message is there afterwards."""
+"""kill −9 at random moments of a process that writes: every acknowledged message is there, its heat too."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from chatapp.conversation.store import Store
+
+from .writer_nursery import HEAT
 
 #: Kills of one test: a thousand in all, in parts that run side by side.
 KILLS = 250
@@ -82,6 +84,12 @@ def check(store: Store, id: str, ack_file: Path) -> None:
         assert message_id in messages, (ack, session.path.read_text())
         if kind == "P":
             assert len(messages[message_id].content) >= int(length[0])
+    for message in messages.values():
+        if message.role == "assistant" and not message.edits:
+            # What is there of a reply has all of its heat.
+            records = session.tokens(message.id)
+            assert "".join(record.text for record in records) == message.content
+            assert {record.entropy for record in records} == {HEAT}
     for message in messages.values():
         assert message.parent is None or message.parent in messages
     session.conversation.path()

@@ -123,7 +123,7 @@ def test_lines_that_could_not_be_synced_are_rescued_too(store, monkeypatch):
     monkeypatch.setattr(files, "sync", lambda fd: (_ for _ in ()).throw(OSError(errno.EIO, "bad")))
     session.add_message("user", "two")
     assert session.unsaved == 1
-    at, lines = session._journal.log.waiting
+    at, lines = session.storage.journal.log.waiting
     monkeypatch.undo()
     assert session.path.read_bytes()[at:] == b"".join(lines)
 

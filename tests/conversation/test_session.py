@@ -116,7 +116,7 @@ def test_editing_in_place_keeps_what_follows_with_its_records_and_alternatives(s
     assert contents(session) == ["A", "B changed", "C", "Dd"]
     # What is written now follows the edited version too; where it was really written is stored.
     reply_after = session.add_message("user", "more")
-    assert [m.content for m in session.conversation.origin(ids["d"])] == ["A", "Bb", "C"]
+    assert [turn.content for turn in session.prompt_of(ids["d"], "tiny")] == ["Be brief.", "A", "Bb", "C"]
     assert session.conversation.path()[-1] == reply_after
 
 
@@ -276,23 +276,103 @@ def test_a_growing_reply_is_written_down_every_second_and_recovered(store):
     session.add_message("user", "A")
     time = 100.0
     session.clock = lambda: time
-    writer = session.begin_reply(model="tiny", sampling={"temperature": 0.0})
-    for text in ["one", " two", " three", " four", " five"]:
+    writer = session.begin_reply(model="tiny", sampling={"temperature": 0.0}, setup={"keep": 4})
+    for number, text in enumerate(["one", " two", " three", " four", " five"]):
         time += 0.6
-        writer.append([token(text)])
+        writer.append([token(text, entropy=0.5 + number)])
     # After 1.2 s the first two were written, after 2.4 s the next two; the last waits. Now the process is gone.
     assert session.path.read_bytes().count(b'"type":"partial"') == 2
-    crashed = store.folder / "crashed.jsonl"
-    crashed.write_bytes(session.path.read_bytes())
+    crash(store, session)
     session.close()
     again = store.open("crashed")
     assert contents(again) == ["A", "one two three four"]
     message = again.conversation.path()[-1]
     assert (message.finish, message.model, message.sampling) == ("error", "tiny", {"temperature": 0.0})
+    assert (message.setup, message.mean_entropy, message.peak_entropy) == ({"keep": 4}, 2.0, 3.5)
+    assert [(t.text, t.entropy, t.index) for t in again.tokens(message.id)] == [
+        ("one", 0.5, 0), (" two", 1.5, 1), (" three", 2.5, 2), (" four", 3.5, 3),
+    ]  # fmt: skip
     assert len(again.notices) == 1
     assert "cut off" in again.notices[0]
     again.close()
-    assert store.open("crashed").notices == []
+    again = store.open("crashed")
+    assert again.notices == []
+    assert len(again.tokens(message.id)) == 4
+
+
+def crash(store: Store, session: ConversationSession) -> None:
+    """Leaves a conversation "crashed" with what the files of this one hold now."""
+    for suffix in (".jsonl", ".tokens.jsonl"):
+        (store.folder / f"crashed{suffix}").write_bytes((store.folder / f"{session.id}{suffix}").read_bytes())
+
+
+def test_records_of_a_growing_reply_are_written_once_and_its_end_replaces_what_was_cut(store):
+    session = store.new("tiny")
+    session.add_message("user", "A")
+    session.clock = iter(range(0, 100, 5)).__next__
+    writer = session.begin_reply(model="tiny")
+    for number, text in enumerate(["one", " two", " th", "ree"]):
+        writer.append([token(text, number)])
+    whole = writer.finish("stop", text="one two th").id  # a stop string was found
+    records = (store.folder / f"{session.id}.tokens.jsonl").read_bytes()
+    assert records.count(b'"text":" two","entropy"') == 1
+    assert records.count(b"\n") == 5
+    session = reopened(store, session)
+    assert [t.text for t in session.tokens(whole)] == ["one", " two", " th"]
+    assert session.turns("tiny")[-1].tokens == (0, 1, 2)
+    session.clock = iter(range(0, 100, 5)).__next__
+    more = session.begin_reply(continues=whole, model="tiny")
+    more.append([token("e end", 9)])
+    end = more.finish("stop").id
+    assert [t.id for t in reopened(store, session).tokens(end)] == [0, 1, 2, 9]
+
+
+def test_of_candidates_that_were_cut_off_one_is_shown(store):
+    session = store.new("tiny")
+    session.add_message("user", "A")
+    session.clock = iter(range(0, 100, 5)).__next__
+    for name in ("one", "two", "three"):
+        session.begin_reply(model="tiny").append([token(name)])
+    crash(store, session)
+    again = store.open("crashed")
+    assert contents(again) == ["A", "one"]
+    assert [m.content for m in again.conversation.siblings(again.conversation.head)] == ["one", "two", "three"]
+    assert not again.undo()
+
+
+def test_a_damaged_line_of_records_costs_the_heat_of_its_reply_only(store):
+    session, ids = two_exchanges(store)
+    session.clock = iter(range(0, 100, 5)).__next__
+    writer = session.begin_reply(model="tiny")
+    for text in ("E", "e", "e"):
+        writer.append([token(text)])
+    last = writer.finish("stop").id
+    session.close()
+    path = store.folder / f"{session.id}.tokens.jsonl"
+    lines = path.read_bytes().split(b"\n")
+    lines[3] = lines[3][:50]  # the second line of the last reply
+    path.write_bytes(b"\n".join(lines))
+    session = store.open(session.id)
+    assert session.notices == ["1 damaged token record(s) were skipped; the heat of those replies is missing."]
+    assert session.tokens(last) == []
+    assert [t.text for t in session.tokens(ids["d"])] == ["D", "d"]
+
+
+def test_what_a_reply_was_written_after_is_known_whatever_was_changed_since(store):
+    session, ids = two_exchanges(store)
+    session.delete(ids["b"])
+    session.set_system("Be long.")
+    session.add_message("user", "E")
+    last = reply(session, "F")
+    session.undo()
+    session.undo()
+    session.edit(ids["a"], "A2", keep_following=True)
+    session.delete(ids["c"])
+    session = reopened(store, session)
+    assert [turn.content for turn in session.prompt_of(ids["d"], "tiny")] == ["Be brief.", "A", "Bb", "C"]
+    assert [turn.content for turn in session.prompt_of(last, "tiny")] == ["Be long.", "A", "C", "Dd", "E"]
+    assert session.prompt_of(last, "tiny")[3].tokens == (100, 101)
+    assert session.prompt_of(ids["a"], "tiny") == (Turn("system", "Be brief."),)
 
 
 def test_a_regenerated_reply_that_was_cut_off_is_shown_after_recovery(store):

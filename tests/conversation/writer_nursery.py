@@ -14,6 +14,9 @@ from chatapp.conversation.store import Store
 
 from .helpers import token
 
+#: Entropy of every token that is written, in nats.
+HEAT = 1.25
+
 
 def write_until_killed(folder: Path, id: str, ack_file: Path) -> None:
     session = Store(folder).open(id)
@@ -29,7 +32,7 @@ def write_until_killed(folder: Path, id: str, ack_file: Path) -> None:
         writer = session.begin_reply(model="tiny", sampling={"temperature": 0.5})
         for piece in range(5):
             time += 1.5
-            writer.append([token(f"piece {piece} "), token("and ")])
+            writer.append([token(f"piece {piece} ", entropy=HEAT), token("and ", entropy=HEAT)])
             os.write(acks, f"P {writer.id} {len(writer.text)}\n".encode())
         os.write(acks, f"M {writer.finish('stop').id}\n".encode())
         if number % 3 == 0:
