@@ -17,7 +17,7 @@ from chatapp.engine.cache.session import CacheLimits, SessionCache
 from tests import tiny
 from tests.cache import chat
 from tests.cache.chat import END, REPLY, USER
-from tests.cache.test_session import answer, talk, words
+from tests.cache.test_session import SYSTEM, answer, talk, words
 
 every_family = pytest.mark.parametrize("family", tiny.FAMILIES)
 LIMITS = CacheLimits(24)
@@ -51,6 +51,60 @@ def test_regenerating_after_reopening_a_rotated_chat_reads_one_token(family: str
     disk.load(again, path, "model-1")
     plan, _ = answer(again, shown.upto(len(shown.messages) - 1))
     assert (plan.prefilled, plan.method) == (1, "disk")
+
+
+@every_family
+def test_an_early_edit_after_reopening_a_rotated_chat_reads_what_it_would_have_before(
+    family: str, tmp_path: Path
+) -> None:
+    """Nothing is lost where an edit lies before rotation or, with full attention, in the last half window."""
+    cache, path, shown = saved(tmp_path, family, turns=10)
+    again = SessionCache(cache.model, LIMITS)
+    disk.load(again, path, "model-1")
+    length = len(cache.tokens)
+    for at in range(0, len(shown.messages), 2):
+        ids, system_end = shown.upto(at).add("user", words(5, 70)).render(False)
+        before, after = cache.forecast(ids, system_end).reused, again.forecast(ids, system_end).reused
+        near = family in tiny.FULL_ATTENTION and length - before <= 9
+        assert after == before if before < 24 or near else after >= 23
+    plan, _ = answer(again, shown.upto(2).add("user", words(5, 70)))
+    assert plan.method == "disk"
+    assert plan.reused > len(SYSTEM)
+
+
+@every_family
+def test_a_far_jump_back_after_reopening_leaves_an_older_restore_point(family: str, tmp_path: Path) -> None:
+    """Case 14 with a reload before it: jump back far, edit, go on, and jump back again, further."""
+    cache, path, shown = saved(tmp_path, family, turns=10)
+    again = SessionCache(cache.model, LIMITS)
+    disk.load(again, path, "model-1")
+    answer(again, shown.upto(6).add("user", words(5, 50)), length=9)
+    for at in (2, 0):
+        edited = shown.upto(at).add("user", words(5, 51))
+        expected = cache.forecast(*edited.render(False)).reused
+        plan, _ = answer(again, edited)
+        assert plan.reused == expected > 0
+
+
+def test_a_quantized_rotated_cache_goes_back_after_reopening(tmp_path: Path) -> None:
+    model = tiny.make("llama", head_dim=32)
+    limits = CacheLimits(24, kv_bits=8)
+    cache, again = SessionCache(model, limits), SessionCache(model, limits)
+    ids = [1, *range(8, 90)]
+    for _ in cache.prefill(ids[cache.prepare(ids, 1).reused :], 16):
+        pass
+    path = tmp_path / f"q{disk.SUFFIX}"
+    assert disk.save(cache, path, "m") is None
+    assert disk.load(again, path, "m") is None
+    edited = [*ids[:15], 7, 7, 7]
+    rows: list[list[Any]] = []
+    for which in (cache, again):
+        assert which.prepare(edited, 1).reused == 15
+        reading = chat.Reading(model, which, 15)
+        for token in edited[15:]:
+            chat.step(reading, token)
+        rows.append(reading.rows)
+    assert all(np.allclose(*pair, atol=1e-5) for pair in zip(*rows, strict=True))
 
 
 def test_quantized_caches_are_saved_too(tmp_path: Path) -> None:

@@ -286,13 +286,14 @@ class ChatMachine(RuleBasedStateMachine):
 
     @invariant()
     def within_budget(self) -> None:
-        """The checkpoints keep their budget, unless all that could go are gone."""
+        """The checkpoints keep their budget, unless all that could go are gone: one is left before rotation at most."""
         for conversation in getattr(self, "conversations", ()):
             if conversation.name not in self.pool:
                 continue
             ladder = self.pool.get(conversation.name).ladder
             free = [rung for rung in ladder if rung.kind != "system"]
-            assert not free or ladder.nbytes <= ladder.budget
+            early = [rung for rung in free if rung.length < CAPACITY]
+            assert ladder.nbytes <= ladder.budget or (len(early) <= 1 and early == free)
 
 
 @pytest.mark.timeout(max(1800, OPERATIONS // 5))

@@ -15,6 +15,9 @@ from chatapp.engine.cache.saved import Saved
 
 STATE = 1000
 
+#: Where rotation begins, unless a test is about it: never.
+CAPACITY = 10**6
+
 
 def saved(length: int) -> Saved:
     layer = ArraysCache(1)
@@ -36,7 +39,7 @@ def test_common_prefix(a: list[int], b: list[int], shared: int) -> None:
 
 
 def test_a_checkpoint_serves_only_prompts_that_begin_with_its_tokens() -> None:
-    ladder = Ladder(10**9)
+    ladder = Ladder(10**9, CAPACITY)
     ladder.add("end", [1, 2, 3, 4], saved(4))
     live = [ArraysCache(1)]
     found = ladder.best([1, 2, 3, 4, 5], 4, 4, live, 0)
@@ -48,7 +51,7 @@ def test_a_checkpoint_serves_only_prompts_that_begin_with_its_tokens() -> None:
 
 def test_old_checkpoints_become_sparse_and_recent_ones_stay_dense() -> None:
     tokens = list(range(100, 5000))
-    ladder = Ladder(12 * (STATE + 4 * 4900))
+    ladder = Ladder(12 * (STATE + 4 * 4900), CAPACITY)
     climb(ladder, tokens, *range(100, 4900, 100))
     lengths = [rung.length for rung in ladder.behind(tokens)]
     gaps = [after - before for before, after in itertools.pairwise(lengths)]
@@ -61,17 +64,36 @@ def test_old_checkpoints_become_sparse_and_recent_ones_stay_dense() -> None:
 
 def test_the_system_messages_end_is_never_dropped() -> None:
     tokens = list(range(3000))
-    ladder = Ladder(3 * (STATE + 4 * 3000))
+    ladder = Ladder(3 * (STATE + 4 * 3000), CAPACITY)
     ladder.add("system", tokens[:20], saved(20))
     climb(ladder, tokens, *range(600, 3000, 50))
     assert "system" in {rung.kind for rung in ladder}
     assert ladder.nbytes <= ladder.budget
 
 
+def test_the_last_point_before_rotation_is_never_dropped_once_it_has_begun() -> None:
+    tokens = list(range(3000))
+    ladder = Ladder(2 * (STATE + 4 * 3000), capacity=1000)
+    for length in (400, 700, 999, 1001, *range(1100, 3000, 50)):
+        climb(ladder, tokens, length)
+    lengths = [rung.length for rung in ladder.behind(tokens)]
+    assert lengths[0] == 999
+    assert lengths[-1] == 2950
+    assert [rung.length for rung in ladder.worth_saving(tokens, 1)] == [999, 2950]
+
+
+def test_a_checkpoint_where_the_conversation_is_need_not_be_saved() -> None:
+    tokens = list(range(60))
+    ladder = Ladder(10**9, CAPACITY)
+    climb(ladder, tokens, 20, 40, 60)
+    assert [rung.length for rung in ladder.worth_saving(tokens, 10**9)] == [20, 40]
+    assert [rung.length for rung in ladder.worth_saving(tokens, 1)] == [40]
+
+
 def test_other_branches_go_first_the_longest_unused_before_others() -> None:
     trunk = list(range(100))
     one, two, three = (trunk + [mark] * 50 for mark in (1001, 1002, 1003))
-    ladder = Ladder(4 * (STATE + 4 * 150))
+    ladder = Ladder(4 * (STATE + 4 * 150), CAPACITY)
     climb(ladder, trunk, 100)
     for branch in (one, two, three):
         climb(ladder, branch, 150)
@@ -87,14 +109,14 @@ def test_other_branches_go_first_the_longest_unused_before_others() -> None:
 
 def test_a_place_is_held_once_and_keeps_its_protection() -> None:
     tokens = list(range(50))
-    ladder = Ladder(10**9)
+    ladder = Ladder(10**9, CAPACITY)
     ladder.add("system", tokens[:10], saved(10))
     ladder.add("end", tokens[:10], saved(10))
     assert [rung.kind for rung in ladder] == ["system"]
 
 
 def test_bytes_are_those_of_the_arrays_and_the_ids() -> None:
-    ladder = Ladder(10**9)
+    ladder = Ladder(10**9, CAPACITY)
     climb(ladder, list(range(50)), 10, 20)
     assert ladder.nbytes == 2 * STATE + 4 * 30
     assert kv.size_in_bytes([ArraysCache(1)]) == 0

@@ -173,9 +173,10 @@ def test_undoing_an_edit_finds_the_old_branch_again(family: str) -> None:
 def test_a_tiny_budget_keeps_the_system_message_and_the_last_point_before_rotation(family: str) -> None:
     cache = new_cache(family, checkpoint_bytes=1)
     shown = talk(cache, turns=6)
-    assert {rung.kind for rung in cache.ladder} == (set() if family in tiny.FULL_ATTENTION else {"system"})
-    if family in tiny.FULL_ATTENTION:
-        assert cache.forecast([*shown.render(False)[0][:CAPACITY], 9, 9], 5).reused == CAPACITY
+    lengths = [rung.length for rung in cache.ladder]
+    assert lengths == ([] if family in tiny.FULL_ATTENTION else [len(SYSTEM) + 2, CAPACITY - 1])
+    same = shown.render(False)[0][: CAPACITY - 1]
+    assert cache.forecast([*same, 9, 9], 5).reused == CAPACITY - 1
     plan, _ = answer(cache, shown.upto(0).add("user", words(6, 3)))
     assert plan.reused >= len(SYSTEM) + 2
 
@@ -288,8 +289,17 @@ def test_a_long_text_is_read_with_checkpoints_on_the_way() -> None:
     cache = new_cache("mamba2", way=16)
     ids = [1, *words(100, 3)]
     list(cache.prefill(ids[cache.prepare(ids).reused : -1], 8))
-    assert [rung.length for rung in cache.ladder] == [16, 32, 48, 64, 80, 96]
-    assert cache.forecast([*ids[:50], 7, 7]).reused == 48
+    lengths = [rung.length for rung in cache.ladder]
+    assert lengths == [16, CAPACITY - 1, 39, 55, 71, 87, 100]  # the first one behind each multiple of 16
+    assert cache.forecast([*ids[:50], 7, 7]).reused == 39
+
+
+def test_a_long_reply_is_decoded_with_checkpoints_on_the_way() -> None:
+    cache = new_cache("mamba2", way=16)
+    shown = Shown(SYSTEM).add("user", words(3, 1))
+    _, reply = answer(cache, shown, length=60)
+    plan, _ = answer(cache, shown.add("reply", (*reply[:50], 7)), going_on=True)
+    assert plan.prefilled <= 16 + 1
 
 
 @pytest.mark.parametrize(

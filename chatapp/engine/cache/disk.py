@@ -31,6 +31,9 @@ SUFFIX = ".cache.safetensors"
 #: Bytes that all saved caches of a folder may take, unless told otherwise.
 DISK_BUDGET = 4 * 1024**3
 
+#: A file's checkpoints weigh no more than its live layers, or than this part of the budget of all files.
+_CHECKPOINTS = 32
+
 _FORMAT = "2"
 _MAGIC = b"chatapp-sha256:"
 _DIGEST = 32
@@ -77,7 +80,8 @@ def save(cache: SessionCache, path: Path, fingerprint: str, budget: int = DISK_B
         return None
     if not kv.savable(cache.layers):
         return "This model's cache is of a kind that cannot be saved."
-    rungs = _worth_saving(cache)
+    room = max(kv.size_in_bytes(cache.layers), budget // _CHECKPOINTS)
+    rungs = cache.ladder.worth_saving(cache.tokens, room)
     pasts = kv.worth_saving(cache.layers)
     size = kv.size_in_bytes(cache.layers) + sum(part.nbytes for part in [*rungs, *itertools.chain(*pasts)])
     if size > budget:
@@ -155,20 +159,6 @@ def stamp(path: Path) -> str:
         msgspec.MsgspecError,
     ):
         return ""
-
-
-def _worth_saving(cache: SessionCache) -> list[Checkpoint]:
-    """The start of the last reply, and of the checkpoints before it as many as the live cache weighs, newest first."""
-    room = kv.size_in_bytes(cache.layers)
-    chosen: list[Checkpoint] = []
-    for rung in reversed(cache.ladder.behind(cache.tokens)):
-        if rung.length == len(cache.tokens):
-            continue
-        if chosen and rung.nbytes > room:
-            continue
-        chosen.append(rung)
-        room -= rung.nbytes
-    return chosen
 
 
 def _present(rung: Checkpoint) -> tuple[int, ...]:

@@ -64,11 +64,13 @@ class Ladder:
     """The checkpoints.
 
     Attributes:
-        budget: In bytes. The end of the system message stays even beyond it.
+        budget: In bytes. What `_must_stay` names stays even beyond it.
+        capacity: C, in tokens: where rotation begins.
     """
 
-    def __init__(self, budget: int) -> None:
+    def __init__(self, budget: int, capacity: int) -> None:
         self.budget = budget
+        self.capacity = capacity
         self._rungs: list[Checkpoint] = []
         self._clock = 0
 
@@ -128,6 +130,21 @@ class Ladder:
                 best = found
         return best
 
+    def worth_saving(self, tokens: Sequence[int], budget: int) -> list[Checkpoint]:
+        """Those on the way to ``tokens`` that fit a budget: the latest, those that must stay, and others as they thin.
+
+        Args:
+            tokens: Where the conversation is. A checkpoint right there tells nothing that the live layers do not.
+            budget: In bytes.
+        """
+        way = [rung for rung in self.behind(tokens) if rung.length < len(tokens)]
+        while sum(rung.nbytes for rung in way) > budget:
+            sparse = self._sparsest(way[:-1], len(tokens))
+            if sparse is None:
+                break
+            way.remove(sparse)
+        return way
+
     def restored(self, rung: Rung) -> list[Layer]:
         """Live layers at ``rung.reach`` tokens."""
         self._touch(rung.checkpoint)
@@ -151,10 +168,27 @@ class Ladder:
             if aside:
                 self._rungs.remove(min(aside, key=lambda rung: rung.used))
                 continue
-            sparse = _density(way, len(tokens))
-            if not sparse:
+            sparse = self._sparsest(way, len(tokens))
+            if sparse is None:
                 return
-            self._rungs.remove(min(sparse, key=lambda pair: pair[0])[1])
+            self._rungs.remove(sparse)
+
+    def _sparsest(self, way: Sequence[Checkpoint], end: int) -> Checkpoint | None:
+        """Of the checkpoints that may go, the one whose gap would be smallest for its distance from the end."""
+        stay = self._must_stay(way, end)
+        gaps: list[tuple[float, int]] = []
+        for at, rung in enumerate(way):
+            if rung not in stay:
+                before = way[at - 1].length if at else 0
+                after = way[at + 1].length if at + 1 < len(way) else end + 1
+                gaps.append(((after - before) / (end + 1 - before), at))
+        return way[min(gaps)[1]] if gaps else None
+
+    def _must_stay(self, way: Sequence[Checkpoint], end: int) -> list[Checkpoint]:
+        """The end of the system message and, once rotation begins, the last point before it."""
+        stay = [rung for rung in way if rung.kind == _PROTECTED]
+        early = [rung for rung in way if rung.length < self.capacity]
+        return [*stay, *early[-1:]] if end >= self.capacity - 1 else stay
 
 
 def common(a: Sequence[int], b: Sequence[int]) -> int:
@@ -186,15 +220,3 @@ def _reach(
         if length >= rung.length and rung.saved.completed_by(layers, keep):
             return Rung(rung.length, rung, layers)
     return None
-
-
-def _density(way: Sequence[Checkpoint], end: int) -> list[tuple[float, Checkpoint]]:
-    """For each checkpoint that may go: the gap that it would leave, relative to its distance from the end."""
-    found: list[tuple[float, Checkpoint]] = []
-    for at, rung in enumerate(way):
-        if rung.kind == _PROTECTED:
-            continue
-        before = way[at - 1].length if at else 0
-        after = way[at + 1].length if at + 1 < len(way) else end + 1
-        found.append(((after - before) / (end + 1 - before), rung))
-    return found

@@ -29,7 +29,7 @@ _CHECKPOINT_SHARE = 1 / 12
 #: Where fewer tokens than this are left behind, going back to them is not worth a checkpoint.
 _LEFT = 16
 
-#: On the way through a long text, a checkpoint every so many tokens where trimming cannot serve.
+#: On the way through a long text or reply, a checkpoint every so many tokens where trimming cannot serve.
 _WAY = 1024
 
 
@@ -43,7 +43,7 @@ class CacheLimits:
         kv_bits: Quantize keys and values to so many bits.
         checkpoint_bytes: Budget of one conversation for going back: half of it for checkpoints, half for columns that
             are not attended to any more. None takes a twelfth of the machine's memory.
-        way: Tokens between checkpoints on the way through a long text.
+        way: Tokens between checkpoints on the way through a long text or reply.
 
     Raises:
         UsageError: A number is out of range.
@@ -102,7 +102,7 @@ class SessionCache:
         self.limits = limits
         self.keep = limits.kept(0)
         budget = _budget(limits)
-        self.ladder = Ladder(budget // 2)
+        self.ladder = Ladder(budget // 2, limits.max_kv_size)
         self._spare = budget - budget // 2
         self.layers: list[Layer] = self.fresh()
         self._tokens: list[int] = []
@@ -181,14 +181,19 @@ class SessionCache:
                 self.reset()  # some layers may have read the chunk and some not
                 raise
             self.read(chunk)
-            self._on_the_way()
             mx.clear_cache()
             done += len(chunk)
             yield done
 
     def read(self, ids: Sequence[int]) -> None:
-        """Appends ids that the model was run on to the record."""
+        """Appends ids that the model was just run on to the record, and takes a checkpoint where one is due."""
+        before = len(self._tokens)
         self._tokens.extend(ids)
+        here, way = len(self._tokens), self.limits.way
+        if here == self.system_end:
+            self.checkpoint("system")
+        elif here == self._last_before_rotation or here // way > before // way:
+            self.checkpoint("way")
 
     def checkpoint(self, kind: Kind) -> None:
         """Takes a checkpoint here, unless trimming serves as well."""
@@ -260,19 +265,18 @@ class SessionCache:
         """Whether every layer that counts has read as many tokens as the record has."""
         return all(layer.offset == len(self._tokens) for layer in kv.flat(self.layers) if hasattr(layer, "offset"))
 
+    @property
+    def _last_before_rotation(self) -> int:
+        """The most tokens after which K can still be any: the next one is the last that sees all before it."""
+        return self.limits.max_kv_size - 1
+
     def _chunk(self, step: int) -> int:
         """The longest chunk from here that ends where a checkpoint may be wanted."""
-        left = self.system_end - len(self._tokens)
-        return min(step, left) if left > 0 else step
-
-    def _on_the_way(self) -> None:
         here = len(self._tokens)
-        if here == self.system_end:
-            self.checkpoint("system")
-            return
-        behind = self.ladder.behind(self._tokens)
-        if here - (behind[-1].length if behind else 0) >= self.limits.way:
-            self.checkpoint("way")
+        ends = [self.system_end]
+        if not kv.prefix_of_longer(self.layers):
+            ends.append(self._last_before_rotation)
+        return min([step, *(end - here for end in ends if end > here)])
 
     def _save(self, kind: Kind) -> None:
         self.ladder.add(kind, self._tokens, aside.save(self.layers, len(self._tokens), thin=True))
