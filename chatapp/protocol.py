@@ -138,7 +138,7 @@ class Generate(Request, frozen=True, tag=True):
 
 
 class Forecast(Request, frozen=True, tag=True):
-    """What `Generate` with the same arguments would read. Answered by `Forecasted` or `Failed`; changes nothing."""
+    """What `Generate` with the same arguments would read. Answered by `Forecasted`, or `Failed` as that would be."""
 
     conversation: str
     turns: tuple[Turn, ...]

@@ -40,8 +40,8 @@ class Cache(msgspec.Struct, frozen=True):
         max_kv_size: C, the capacity in tokens; None takes the model's.
         keep: K, first tokens always kept; None covers the system message.
         kv_bits: Quantize keys and values to so many bits.
-        checkpoint_bytes: For one conversation's checkpoints.
-        pool_bytes: For the caches of all conversations that are kept in memory.
+        checkpoint_bytes: For going back in one conversation; None takes a twelfth of the memory.
+        pool_bytes: For the caches of all conversations that are kept in memory; None takes a quarter of it.
         disk: Keep caches over restarts.
         disk_bytes: For all caches on disk.
     """
@@ -49,8 +49,8 @@ class Cache(msgspec.Struct, frozen=True):
     max_kv_size: int | None = None
     keep: int | None = None
     kv_bits: Literal[2, 3, 4, 5, 6, 8] | None = None
-    checkpoint_bytes: int = 1 << 30
-    pool_bytes: int = 2 << 30
+    checkpoint_bytes: int | None = None
+    pool_bytes: int | None = None
     disk: bool = True
     disk_bytes: int = 4 << 30
 

@@ -12,11 +12,11 @@ import msgspec
 from chatapp import settings
 from chatapp.engine import loading, sharding
 from chatapp.engine.cache import parts
-from chatapp.engine.cache.pool import CachePool
-from chatapp.engine.cache.session import CacheLimits, SessionCache
+from chatapp.engine.cache.pool import CachePool, default_pool_bytes
+from chatapp.engine.cache.session import CacheLimits, SessionCache, default_checkpoint_bytes
 from chatapp.engine.decode.candidates import CandidateGenerator
 from chatapp.engine.generation import Generation
-from chatapp.engine.loading import LOOKUP, LoadedModel
+from chatapp.engine.loading import LoadedModel
 from chatapp.engine.ranks import Ranks
 from chatapp.engine.reply import Reply
 from chatapp.engine.scored import score_text
@@ -41,9 +41,9 @@ class Chat:
         self._budgets = budgets
         self._ranks = ranks
         self._limits = CacheLimits(loaded.max_kv_size, request.keep, request.kv_bits, budgets.checkpoint_bytes)
-        self._pool = CachePool(loaded.model, self._limits, budgets.pool_bytes)
+        draft = loaded.draft.model if isinstance(loaded.draft, LoadedModel) else None
+        self._pool = CachePool(loaded.model, self._limits, budgets.pool_bytes, draft)
         self._probe = sharding.probe(loaded.model, loaded.parallel, ranks)
-        self._draft_pool = _draft_pool(loaded, self._limits)
         self._template = Template(loaded.tokenizer, loaded.spec.template)
         #: By generation, until one is chosen or the conversation goes on: its id, and what its candidates left.
         self._undecided: dict[int, tuple[str, CandidateGenerator[Any, Any]]] = {}
@@ -82,7 +82,7 @@ class Chat:
         candidates = Generation(
             loaded=self._loaded,
             cache=self._cache(request, rendered, reply),
-            draft_cache=self._draft_pool.get(request.conversation) if self._draft_pool is not None else None,
+            draft_cache=self._pool.draft(request.conversation),
             probe=self._probe,
             rendered=rendered,
             request=request,
@@ -110,8 +110,13 @@ class Chat:
         self._pool.settle()
 
     def forecast(self, request: Forecast, reply: Reply) -> None:
-        """Answers `Forecast`."""
+        """Answers `Forecast`.
+
+        Raises:
+            ChatappError: `generate` would refuse it; for the same reason.
+        """
         rendered = self._template.render(request.turns, request.continue_last, request.thinking)
+        self._check_length(rendered, request)
         plan = self._cache(request, rendered, reply).forecast(rendered.ids, rendered.system_end)
         reply.send(Forecasted(request.request, len(rendered.ids), plan.reused, plan.prefilled, plan.method))
 
@@ -159,6 +164,7 @@ class Chat:
         cache = self._pool.get(request.conversation)
         if request.cache_file and not known and self._budgets.disk:
             reason = parts.load(cache, Path(request.cache_file), self._loaded.fingerprint, self._ranks)
+            self._pool.settle()
             if reason:
                 reply.send(Note(request.request, reason))
         plan = cache.forecast(rendered.ids, rendered.system_end)
@@ -181,7 +187,7 @@ class Chat:
             options = {**spec.adaptive, **({"ask": spec.ask} if spec.ask else {}), **options}
         return msgspec.structs.replace(sampling, stop=tuple(dict.fromkeys(stops)), options=options)
 
-    def _check_length(self, rendered: Rendered, request: Generate) -> None:
+    def _check_length(self, rendered: Rendered, request: Generate | Forecast) -> None:
         """Refuses what cannot be answered sensibly.
 
         Raises:
@@ -208,21 +214,14 @@ class Chat:
 
 
 def _budgets(loaded: LoadedModel, ranks: Ranks) -> settings.Cache:
-    """Rank 0's settings, in proportion to what this rank has of the model: so all ranks free the same things."""
+    """Rank 0's settings, in proportion to what this rank has of the model: so all ranks free the same things.
+
+    What the settings leave open is a share of the memory, with several ranks that of the rank that has least.
+    """
     own = msgspec.json.encode(settings.load_settings().cache)
     shared = msgspec.json.decode(ranks.share(own), type=settings.Cache)
-    if loaded.parallel != "pipeline":
-        return shared
-    layers, all_layers = sharding.own_part(loaded.model)
-    return msgspec.structs.replace(
-        shared,
-        checkpoint_bytes=shared.checkpoint_bytes * layers // all_layers,
-        pool_bytes=shared.pool_bytes * layers // all_layers,
-    )
-
-
-def _draft_pool(loaded: LoadedModel, limits: CacheLimits) -> CachePool | None:
-    """Caches of the draft model, bounded as the model's own are."""
-    if loaded.draft is None or loaded.draft == LOOKUP:
-        return None
-    return CachePool(loaded.draft.model, CacheLimits(limits.max_kv_size, limits.keep))
+    going_back, pool = ranks.least(default_checkpoint_bytes()), ranks.least(default_pool_bytes())
+    going_back = going_back if shared.checkpoint_bytes is None else shared.checkpoint_bytes
+    pool = pool if shared.pool_bytes is None else shared.pool_bytes
+    part, whole = sharding.own_part(loaded.model) if loaded.parallel == "pipeline" else (1, 1)
+    return msgspec.structs.replace(shared, checkpoint_bytes=going_back * part // whole, pool_bytes=pool * part // whole)

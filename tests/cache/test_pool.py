@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import psutil
 import pytest
 
 from chatapp.engine.cache.pool import CachePool
@@ -45,6 +48,36 @@ def test_the_one_in_use_stays_even_beyond_the_budget() -> None:
     read(pool, "b")
     assert "a" not in pool
     assert "b" in pool
+
+
+def test_a_draft_models_caches_are_within_the_budget_and_go_with_their_conversations() -> None:
+    pool = CachePool(tiny.make("llama"), CacheLimits(32, checkpoint_bytes=800), draft_model=tiny.make("phi3"))
+    for name in ("a", "b"):
+        read(pool, name)
+        before = pool.nbytes
+        draft = pool.draft(name)
+        assert draft is not None
+        assert draft is pool.draft(name)
+        chat.prefill(draft.model, draft, [1, *range(8, 68)], 1, 16)
+        assert pool.nbytes == before + draft.nbytes > before
+        assert draft.limits.checkpoint_bytes == 100
+    pool.budget = pool.nbytes - 1
+    pool.settle()
+    assert "a" not in pool
+    again = pool.draft("a")
+    assert again is not None
+    assert again.tokens == []
+
+
+def test_without_a_draft_model_there_is_no_draft_cache() -> None:
+    assert CachePool(tiny.make("llama"), CacheLimits(32)).draft("a") is None
+
+
+def test_the_budgets_are_shares_of_the_memory_unless_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=48_000))
+    assert CachePool(tiny.make("llama"), CacheLimits(32)).budget == 12_000
+    assert CacheLimits(32).going_back == 4_000
+    assert CacheLimits(32, checkpoint_bytes=7).going_back == 7
 
 
 def test_a_request_without_a_conversation_leaves_no_cache() -> None:

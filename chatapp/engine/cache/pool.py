@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -16,6 +17,9 @@ from chatapp.errors import ChatappError
 #: The share of the machine's memory that all conversations' caches may take.
 _SHARE = 1 / 4
 
+#: The part of a conversation's budget for going back that the draft model's cache has beside it.
+_DRAFT_PART = 8
+
 
 #: Errors by which mlx and mlx-lm refuse keys and values that are packed.
 _REFUSALS = (ValueError, TypeError, AttributeError, IndexError)
@@ -27,19 +31,24 @@ class CachePool:
     Attributes:
         model: The mlx-lm model of all of them.
         limits: C, K and budgets of each.
-        budget: Bytes of all together, checkpoints included.
+        budget: Bytes of all together, checkpoints and the draft model's caches included.
+        draft_model: Drafts for ``model``; each conversation then has a cache of it too, which goes with its own.
 
     Raises:
         ChatappError: ``limits.kv_bits`` asks for a quantized cache and the model cannot have one; with the reason.
     """
 
-    def __init__(self, model: nn.Module, limits: CacheLimits, budget: int | None = None) -> None:
+    def __init__(
+        self, model: nn.Module, limits: CacheLimits, budget: int | None = None, draft_model: nn.Module | None = None
+    ) -> None:
         if limits.kv_bits is not None:
             check_quantizable(model, limits.kv_bits)
         self.model = model
         self.limits = limits
-        self.budget = int(psutil.virtual_memory().total * _SHARE) if budget is None else budget
+        self.budget = default_pool_bytes() if budget is None else budget
+        self.draft_model = draft_model
         self._caches: OrderedDict[str, SessionCache] = OrderedDict()
+        self._drafts: dict[str, SessionCache] = {}
 
     def __contains__(self, conversation: object) -> bool:
         return conversation in self._caches
@@ -49,7 +58,7 @@ class CachePool:
 
     @property
     def nbytes(self) -> int:
-        return sum(cache.nbytes for cache in self._caches.values())
+        return sum(cache.nbytes for caches in (self._caches, self._drafts) for cache in caches.values())
 
     def get(self, conversation: str) -> SessionCache:
         """The cache of a conversation, made if there is none; it is now the last to go.
@@ -64,14 +73,31 @@ class CachePool:
         self.settle()
         return cache
 
+    def draft(self, conversation: str) -> SessionCache | None:
+        """The draft model's cache of a conversation, made if there is none; None without a draft model."""
+        if self.draft_model is None:
+            return None
+        # It goes back by a few tokens far more often than far: an eighth of the budget for that is plenty.
+        limits = replace(self.limits, kv_bits=None, checkpoint_bytes=self.limits.going_back // _DRAFT_PART)
+        cache = self._drafts.get(conversation) or SessionCache(self.draft_model, limits)
+        if conversation in self._caches:
+            self._drafts[conversation] = cache
+        return cache
+
     def drop(self, conversation: str) -> None:
         """Forgets a conversation's cache, if there is one."""
         self._caches.pop(conversation, None)
+        self._drafts.pop(conversation, None)
 
     def settle(self) -> None:
         """Brings the caches within the budget; to be called when one has grown."""
         while len(self._caches) > 1 and self.nbytes > self.budget:
-            self._caches.popitem(last=False)
+            self.drop(next(iter(self._caches)))
+
+
+def default_pool_bytes() -> int:
+    """A quarter of this machine's memory."""
+    return int(psutil.virtual_memory().total * _SHARE)
 
 
 def check_quantizable(model: nn.Module, kv_bits: int) -> None:

@@ -63,6 +63,11 @@ class CacheLimits:
         if self.kv_bits is not None and self.kv_bits not in (2, 3, 4, 5, 6, 8):
             raise UsageError(f"kv-bits must be 2, 3, 4, 5, 6 or 8, not {self.kv_bits}.")
 
+    @property
+    def going_back(self) -> int:
+        """Bytes of one conversation's budget for going back."""
+        return default_checkpoint_bytes() if self.checkpoint_bytes is None else self.checkpoint_bytes
+
     def kept(self, system_end: int) -> int:
         """K in force for a prompt whose system message ends at ``system_end``."""
         if self.keep is not None:
@@ -101,7 +106,7 @@ class SessionCache:
         self.model = model
         self.limits = limits
         self.keep = limits.kept(0)
-        budget = _budget(limits)
+        budget = limits.going_back
         self.ladder = Ladder(budget // 2, limits.max_kv_size)
         self._spare = budget - budget // 2
         self.layers: list[Layer] = self.fresh()
@@ -296,7 +301,6 @@ class SessionCache:
             self.ladder.add("left", self._tokens, saved)
 
 
-def _budget(limits: CacheLimits) -> int:
-    if limits.checkpoint_bytes is not None:
-        return limits.checkpoint_bytes
+def default_checkpoint_bytes() -> int:
+    """A twelfth of this machine's memory."""
     return int(psutil.virtual_memory().total * _CHECKPOINT_SHARE)
