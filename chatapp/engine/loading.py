@@ -26,7 +26,7 @@ from chatapp.models.conversions import read_conversion  # noqa: E402
 from chatapp.models.families import check_config  # noqa: E402
 from chatapp.models.folder import check_files, elements_by_type, read_config  # noqa: E402
 from chatapp.models.progress import Report, Step, silent  # noqa: E402
-from chatapp.models.registry import ModelSpec  # noqa: E402
+from chatapp.models.registry import LOOKUP, ModelSpec  # noqa: E402
 from chatapp.protocol import Load  # noqa: E402
 
 #: Taken where neither the registry nor the configuration names a context, in tokens.
@@ -37,8 +37,6 @@ _LIBRARY_ERRORS = (
     ValueError, RuntimeError, KeyError, TypeError, AttributeError, IndexError, AssertionError, NotImplementedError,
     OSError, ZeroDivisionError,
 )  # fmt: skip
-
-LOOKUP = "lookup"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,9 +111,15 @@ def _load(ready: Fetched, request: Load, progress: Report, share: Share | None) 
     check_config(config, spec.title)
     counts = elements_by_type(check_files(folder, spec.title))
     ranks = share.ranks if share else 1
-    kind = sharding.choose(config, spec.title, ranks, adapter is not None) if ranks > 1 else None
+    kind = parallel.choose(config, spec.title, ranks) if ranks > 1 else None
     room = share.room if share else fit.available_bytes()
     plan = precision.plan(config, counts, room * ranks)
+    stays_quantized = bool(config.get("quantization") or config.get("quantization_config")) and not plan.unpack
+    if adapter and kind == "tensor" and stays_quantized:
+        raise UsageError(
+            f"{spec.title} is quantized, so its adapter cannot be divided among {ranks} ranks: fuse it into the model "
+            "with `mlx_lm.fuse`, or take one rank."
+        )
     item_bytes = precision.cache_item_bytes(plan, request.kv_bits)
     need = fit.Need(plan.bytes // ranks, fit.kv_bytes_per_token(config, item_bytes) // ranks)
     context = spec.context or fit.trained_context(config) or UNKNOWN_CONTEXT
@@ -126,6 +130,8 @@ def _load(ready: Fetched, request: Load, progress: Report, share: Share | None) 
     if adapter:
         _adapt(model, adapter, spec.title)
     precision.apply(model, plan)
+    if adapter and kind == "tensor":
+        sharding.fuse(model)
     if kind:
         sharding.apply(model, kind, spec.title)
     _evaluate(model, spec.title, progress)

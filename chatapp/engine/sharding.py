@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
+from mlx.utils import tree_unflatten
 
 from chatapp.engine.attention import Probe
 from chatapp.engine.ranks import Ranks
-from chatapp.errors import ChatappError, UsageError
+from chatapp.errors import ChatappError
 from chatapp.models import fit, parallel
 
 
@@ -34,18 +35,10 @@ class Share:
         return cls(ranks.size, ranks.least(fit.available_bytes() // ranks.here))
 
 
-def choose(config: dict[str, Any], title: str, ranks: int, adapted: bool) -> parallel.Kind:
-    """How the ranks share a model.
-
-    Raises:
-        UsageError: They cannot; the sentence says why.
-    """
-    if adapted:
-        raise UsageError(
-            f"{title} cannot have an adapter on several ranks: fuse it into the model with `mlx_lm.fuse`, or take one "
-            "rank."
-        )
-    return parallel.choose(config, title, ranks)
+def fuse(model: Any) -> None:
+    """Adds the adapters of a lazily loaded model to its weights, which can be divided then; nothing is computed."""
+    adapted = [(name, module.fuse()) for name, module in model.named_modules() if hasattr(module, "fuse")]
+    model.update_modules(tree_unflatten(adapted))
 
 
 def apply(model: Any, kind: parallel.Kind, title: str) -> None:

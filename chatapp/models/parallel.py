@@ -84,10 +84,20 @@ def _undivided(text: dict[str, Any], ranks: int) -> str:
             if isinstance(number, int) and number % ranks:
                 return f"{number} {words}"
     group = _group_size(text)
-    inside = text.get("intermediate_size")
-    if group and isinstance(inside, int) and inside // ranks % group:
-        return f"{inside} values inside its feed-forward layers, quantized in groups of {group}"
+    for number, words in _split_inside(text) if group else ():
+        if number // ranks % group:
+            return f"{number} {words}, quantized in groups of {group}"
     return ""
+
+
+def _split_inside(text: dict[str, Any]) -> list[tuple[int, str]]:
+    """Rows of weights that ranks cut: so many values, and what they are."""
+    heads, hidden = text.get("num_attention_heads"), text.get("hidden_size")
+    size = text.get("v_head_dim") or text.get("head_dim")
+    attention = heads * size if isinstance(heads, int) and isinstance(size, int) else hidden
+    found = [(attention, "values in its attention heads")]
+    found += [(text.get(key), words) for key, words in _DIVIDED.items() if key.endswith("intermediate_size")]
+    return [(number, words) for number, words in found if isinstance(number, int)]
 
 
 def _group_size(config: dict[str, Any]) -> int:

@@ -10,6 +10,7 @@ from chatapp.protocol import Sampling, Turn
 from tests.distributed.conftest import Start
 from tests.distributed.talk import SEEDED, Said, Talk, assert_alike, everything
 from tests.engine.folder import write_model
+from tests.models.test_loading import make_adapter
 
 
 @pytest.mark.parametrize("ranks", [2, 3])
@@ -41,16 +42,32 @@ async def test_guesses_are_checked_alike(start: Start, divisible_model: Path):
     assert_alike(said[0].said, said[1].said)
 
 
-async def test_a_pipeline(start: Start, tmp_path: Path):
+def write_odd(folder: Path) -> Path:
     """Layers instead of heads: of three heads two ranks cannot have equally many."""
-    model = write_model(
-        tmp_path / "odd",
-        family="deepseek_v2",
-        hidden_size=48,
-        num_attention_heads=3,
-        num_key_value_heads=3,
-        num_hidden_layers=3,
-    )
+    sizes = {"hidden_size": 48, "num_attention_heads": 3, "num_key_value_heads": 3, "num_hidden_layers": 3}
+    return write_model(folder, family="deepseek_v2", **sizes)
+
+
+@pytest.mark.parametrize("kind", ["tensor", "pipeline"])
+async def test_an_adapter(start: Start, divisible_model: Path, tmp_path: Path, kind: str):
+    """Of LoRA, which changes what the model says; the ranks have it in their share of the weights."""
+    model = divisible_model if kind == "tensor" else write_odd(tmp_path / "odd")
+    adapter = make_adapter(model, tmp_path)
+    question = Turn("user", "What is the capital of France?")
+    said: list[list[Said]] = []
+    for ranks in (1, 2):
+        talk = Talk(await start(ranks))
+        for option in (None, str(adapter)):
+            loaded = await talk.load(model, max_kv_size=256, adapter=option)
+            assert loaded.parallel == ("" if ranks == 1 else f"{kind} ×2")
+            await talk.reply(f"adapter {option}", question, sampling=SEEDED)
+        said.append(talk.said)
+    assert said[0][0].ids != said[0][1].ids
+    assert_alike(*said)
+
+
+async def test_a_pipeline(start: Start, tmp_path: Path):
+    model = write_odd(tmp_path / "odd")
     said: list[list[Said]] = []
     for ranks, stopped in ((1, 1), (2, 60)):
         talk = Talk(await start(ranks))

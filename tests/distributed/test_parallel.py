@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import pkgutil
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import mlx_lm.models
 import pytest
 
 from chatapp.client import RequestFailed
+from chatapp.engine import loading, precision
+from chatapp.engine.sharding import Share
 from chatapp.errors import UsageError
 from chatapp.models import hub, parallel
 from chatapp.models.sources import parse_source
@@ -45,6 +48,21 @@ def test_pipeline_where_only_that_is_possible():
         ({"num_attention_heads": 8}, 2, "3 key-value heads"),
         ({"intermediate_size": 1000}, 3, "1000 values inside"),
         ({"quantization": {"group_size": 64, "bits": 4}, "intermediate_size": 96}, 3, "groups of 64"),
+        (
+            {"quantization": {"group_size": 64, "bits": 4}, "head_dim": 32, "intermediate_size": 192},
+            3,
+            "288 values in its attention heads, quantized in groups of 64",
+        ),
+        (
+            {
+                "quantization": {"group_size": 64, "bits": 4},
+                "head_dim": 64,
+                "intermediate_size": 192,
+                "moe_intermediate_size": 96,
+            },
+            3,
+            "96 values inside its experts, quantized in groups of 64",
+        ),
         ({"model_type": "mamba2"}, 3, "cannot divide among several machines"),
     ],
 )
@@ -79,6 +97,22 @@ def test_refused_before_its_weights_are_downloaded(monkeypatch: pytest.MonkeyPat
     with pytest.raises(UsageError, match="cannot be divided among 5"):
         hub.fetch_snapshot(parse_source("hf:owner/model"), lambda step: None, ranks=5)
     assert fetched == ["config.json"]
+
+
+def test_an_adapter_of_a_model_that_stays_quantized_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Adding it to quantized weights would round them again; said before any weight is read."""
+    monkeypatch.setattr(precision, "UNPACKED_SHARE", 0.0)
+    monkeypatch.setattr(loading, "_weights", lambda *arguments: pytest.fail("weights were read"))
+    folder = write_model(tmp_path / "model", intermediate_size=128)
+    config = json.loads((folder / "config.json").read_text())
+    quantization = {"group_size": 32, "bits": 4}
+    (folder / "config.json").write_text(json.dumps({**config, "quantization": quantization}))
+    (tmp_path / "adapter").mkdir()
+    for name in ("adapter_config.json", "adapters.safetensors"):
+        (tmp_path / "adapter" / name).touch()
+    request = Load(1, str(folder), adapter=str(tmp_path / "adapter"), max_kv_size=64)
+    with pytest.raises(UsageError, match=r"is quantized, so its adapter cannot be divided among 2 ranks: fuse it"):
+        loading.load(request, share=Share(2, 1 << 40))
 
 
 class _Info:
