@@ -57,6 +57,10 @@ class ChatApp(App[object]):
         driver = super().get_driver_class()
         return TerminalDriver if driver is LinuxDriver else driver
 
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """For what our style sheet asks for beyond Textual's variables, should no theme of ours be readable."""
+        return {"line": "#505868", "faint": "#909090", "fainter": "#707070"}
+
     def get_line_filters(self) -> Sequence[LineFilter]:
         """What every line passes on its way to the terminal."""
         return [*super().get_line_filters(), self._printable]

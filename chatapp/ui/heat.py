@@ -272,28 +272,3 @@ def cue_style(first: int, second: int = 0) -> Style:
     if level <= _MIDDLE:
         return Style(underline=True, bold=True, italic=italic)
     return Style(underline2=True, bold=True, italic=italic)
-
-
-def readable_on(background: Color, foreground: Color) -> Color:
-    """The foreground, or black or white where it would be hard to read on the background (WCAG contrast below 4.5)."""
-    if background.ansi is not None or foreground.ansi is not None:
-        return foreground
-    if _contrast(background, foreground) >= 4.5:
-        return foreground
-    black, white = Color(0, 0, 0), Color(255, 255, 255)
-    return black if _contrast(background, black) >= _contrast(background, white) else white
-
-
-def _contrast(one: Color, other: Color) -> float:
-    """WCAG 2 contrast ratio (https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio)."""
-    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def _luminance(color: Color) -> float:
-    def linear(channel: int) -> float:
-        value = channel / 255
-        return value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4
-
-    r, g, b = (linear(channel) for channel in color.rgb)
-    return 0.2126 * r + 0.7152 * g + 0.0722 * b

@@ -42,16 +42,15 @@ class Looks:
                 break
 
     def _use_one(self, name: str) -> bool:
-        path = next((folder / f"{name}.toml" for folder in _folders() if (folder / f"{name}.toml").exists()), None)
-        if path is None:
-            return False
-        try:
-            theme = themes.load_theme(path)
-        except ChatappError:
-            return False  # told by load_all
-        self._app.register_theme(theme)
-        self._app.theme = theme.name
-        return True
+        for path in (folder / f"{name}.toml" for folder in _folders()):
+            try:
+                theme = themes.load_theme(path)
+            except ChatappError:
+                continue  # there is none, or load_all tells what is wrong with it
+            self._app.register_theme(theme)
+            self._app.theme = theme.name
+            return True
+        return False
 
     def load_all(self) -> None:
         """Reads all themes; the wanted one comes in force if its name is not its file's."""

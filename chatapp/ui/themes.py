@@ -17,6 +17,7 @@ from textual.theme import Theme
 from chatapp import paths
 from chatapp.errors import ChatappError
 from chatapp.tomlfile import TomlFile, read_toml
+from chatapp.ui.contrast import HIGH, faded, ratio
 
 #: What is shown when the person has not chosen.
 DEFAULT = "dusk"
@@ -142,6 +143,7 @@ def _variables(theme: ThemeFile) -> dict[str, str]:
     if theme.ansi:  # Textual's own style sheets ask for these two in ANSI themes
         black, white = "ansi_black", "ansi_white"
         variables["ansi-background"], variables["ansi-foreground"] = (black, white) if theme.dark else (white, black)
+    variables |= _quiet_parts(theme)
     for name in ("entropy", "varentropy", "surprisal", "both"):
         ramp: tuple[str, ...] = getattr(theme.heat, name)
         if ramp:
@@ -150,6 +152,24 @@ def _variables(theme: ThemeFile) -> dict[str, str]:
         if value is not None:
             variables[f"syntax-{name}"] = value
     return variables
+
+
+def _quiet_parts(theme: ThemeFile) -> dict[str, str]:
+    """Faint text, lines and scrollbars: between background and text, seen in every theme and loud in none."""
+    background, foreground = Color.parse(theme.colors.background), Color.parse(theme.colors.foreground)
+    if theme.ansi or background.ansi is not None or foreground.ansi is not None:
+        return {"line": "ansi_bright_black", "faint": "ansi_default", "fainter": "ansi_bright_black"}
+
+    def between(share: float) -> str:
+        return background.blend(foreground, share).hex
+
+    high = ratio(background, foreground) >= HIGH
+    parts = {name: faded(foreground, background, s, high=high).hex for name, s in (("faint", 0.6), ("fainter", 0.35))}
+    parts |= {"line": between(0.22), "scrollbar": between(0.2)}
+    parts |= {"scrollbar-hover": between(0.35), "scrollbar-active": between(0.5)}
+    for name in ("background", "background-hover", "background-active", "corner-color"):
+        parts[f"scrollbar-{name}"] = background.hex
+    return parts
 
 
 def _check_colours(file: TomlFile, theme: ThemeFile) -> None:

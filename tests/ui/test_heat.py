@@ -13,8 +13,6 @@ from chatapp.tokens import Token
 from chatapp.ui.heat import (
     FIXED,
     LEVELS,
-    MEASURES,
-    RAMPS,
     Heat,
     Ramps,
     Scale,
@@ -22,12 +20,9 @@ from chatapp.ui.heat import (
     cue_style,
     measure,
     percentile_scale,
-    readable_on,
     shown,
     unit_name,
 )
-
-from .colour_vision import contrast
 
 
 def token(entropy: float, varentropy: float = 0.0, surprisal: float = 0.0) -> Token:
@@ -86,19 +81,6 @@ def test_percentiles_by_nearest_rank() -> None:
 @pytest.mark.parametrize("values", [[], [1.0] * 10, [2.0] * 1000, [math.nan] * 100])
 def test_too_little_to_take_percentiles_of_leaves_the_fixed_scale(values: list[float]) -> None:
     assert percentile_scale(values, FIXED[Heat.ENTROPY]) is FIXED[Heat.ENTROPY]
-
-
-@pytest.mark.parametrize("dark", [True, False])
-@pytest.mark.parametrize("name", ["", *RAMPS])
-def test_text_is_readable_on_every_heat(dark: bool, name: str) -> None:
-    ramps = Ramps.of_variables({}, dark=dark, name=name)
-    text = Color.parse("#e0e0e0" if dark else "#202020")
-    for heat in (*MEASURES, Heat.BOTH):
-        for first in range(LEVELS + 1):
-            for second in range(LEVELS + 1 if heat is Heat.BOTH else 1):
-                color = ramps.color(heat, first, second)
-                if color is not None:
-                    assert contrast(color.rgb, readable_on(color, text).rgb) >= 4.5
 
 
 def test_both_is_bilinear_between_its_corners() -> None:

@@ -7,14 +7,18 @@ import os
 from pathlib import Path
 
 import pytest
+from rich.style import Style
 from textual.app import App, ComposeResult
 from textual.color import Color
 from textual.widgets import Footer, Input, Label, OptionList, TextArea
 
 from chatapp import paths
-from chatapp.ui.heat import LEVELS, MEASURES, Heat, Ramps
+from chatapp.ui.heat import LEVELS, MEASURES, RAMPS, Heat, Ramps
 from chatapp.ui.themes import DEFAULT, ThemeWatcher, load_themes, register, user_folder
 from chatapp.ui.transcript import MessageView, Transcript
+from chatapp.ui.transcript.lines import Look
+from chatapp.ui.transcript.palette import Palette
+from tests.ui.app.stage import stage
 
 from .colour_vision import EYES, contrast, difference, lab
 
@@ -50,7 +54,10 @@ def test_the_shipped_themes_are_sound_and_of_every_kind() -> None:
     assert {"contrast", "contrast-light"} <= set(SHIPPED.themes)
 
 
-@pytest.mark.parametrize("name", [name for name, theme in SHIPPED.themes.items() if not theme.ansi])
+RGB = [name for name, theme in SHIPPED.themes.items() if not theme.ansi]
+
+
+@pytest.mark.parametrize("name", RGB)
 def test_text_is_readable(name: str) -> None:
     theme = SHIPPED.themes[name]
     background = Color.parse(theme.background or "").rgb
@@ -58,6 +65,50 @@ def test_text_is_readable(name: str) -> None:
     assert contrast(Color.parse(theme.foreground or "").rgb, background) >= least
     for role in ("primary", "secondary", "accent", "success", "warning", "error"):
         assert contrast(Color.parse(getattr(theme, role)).rgb, background) >= 4.5, role
+
+
+def palette_of_theme(name: str, ramp: str = "") -> Palette:
+    theme = SHIPPED.themes[name]
+    variables = {**theme.to_color_system().generate(), **theme.variables}
+    return Palette(variables, dark=theme.dark, ramp=ramp)
+
+
+def shown_contrast(style: Style) -> float:
+    assert style.color is not None
+    assert style.bgcolor is not None
+    return contrast(Color.from_rich_color(style.color).rgb, Color.from_rich_color(style.bgcolor).rgb)
+
+
+ROLES = ("text", "heading", "link", "code", "table", "bullet", "quote", "marker", "rule", "hint", "syntax-comment")
+
+
+@pytest.mark.parametrize("name", COLOURED)
+@pytest.mark.parametrize("ramp", ["", *RAMPS])
+def test_text_of_every_look_is_readable_on_every_heat(name: str, ramp: str) -> None:
+    palette = palette_of_theme(name, ramp)
+    for heat in (*MEASURES, Heat.BOTH):
+        levels = range(LEVELS + 1)
+        for first, second in itertools.product(levels, levels if heat is Heat.BOTH else (0,)):
+            for role in ROLES if first + second else ():
+                style = palette.heated(palette.look(Look(role)), heat, first, second)
+                assert shown_contrast(style) >= 4.5, (heat, first, second, role)
+
+
+@pytest.mark.parametrize("name", RGB)
+def test_faint_text_is_readable(name: str) -> None:
+    palette = palette_of_theme(name)
+    high = "contrast" in name
+    for role, think, evicted, fill in itertools.product(ROLES, (False, True), (False, True), ("", "code")):
+        assert shown_contrast(palette.look(Look(role), think=think, evicted=evicted, fill=fill)) >= (
+            4.5 if high else 3.0
+        )
+    for think in (False, True):
+        assert shown_contrast(palette.look(Look(), think=think)) >= (7 if high else 4.5)
+    for strength in (0.55, 0.6):
+        assert shown_contrast(palette.accent("foreground", strength=strength)) >= (7 if high else 4.5)
+    background = SHIPPED.themes[name].background or ""
+    for variable, least in (("faint", 4.5), ("fainter", 3.0), ("line", 1.4)):
+        assert contrast(Color.parse(SHIPPED.themes[name].variables[variable]).rgb, Color.parse(background).rgb) >= least
 
 
 @pytest.mark.parametrize("eyes", EYES)
@@ -190,3 +241,11 @@ async def test_a_changed_theme_in_force_is_shown_at_once(tmp_path: Path) -> None
         await pilot.pause()
         assert transcript.palette.background == Color.parse("#102030")
         assert transcript.styles.background == Color.parse("#102030")
+
+
+async def test_a_broken_theme_of_the_default_name_costs_nothing_but_itself(tmp_path: Path) -> None:
+    user_folder().mkdir(parents=True)
+    (user_folder() / f"{DEFAULT}.toml").write_text("[colors]\nprimary = 5\n")
+    async with stage(tmp_path) as s:
+        assert s.app.theme == DEFAULT
+        await s.until(lambda: any(f"{DEFAULT}.toml" in said for said in s.said))

@@ -83,7 +83,7 @@ def _row(action: Action, keymap: Keymap, width: int) -> Content:
     id_cells = _ID if width >= _KEYS + 42 + _COMMAND + _ID else 0
     lead, first, rest = _columns(keys, _KEYS, words, width - _COMMAND - id_cells)
     id = f" {action.id}" if id_cells else ""
-    return Content.assemble(lead, first, (f" {command:<{_COMMAND - 1}}", "$text-accent"), (id, "$foreground 35%"), rest)
+    return Content.assemble(lead, first, (f" {command:<{_COMMAND - 1}}", "$text-accent"), (id, "$fainter"), rest)
 
 
 def _columns(keys: str, cells: int, words: str, width: int) -> tuple[tuple[str, str], str, str]:

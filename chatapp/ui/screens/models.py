@@ -166,9 +166,9 @@ def row(known: Known, loaded: bool, running: dict[str, Download]) -> Content:
     entry = known.entry
     size = entry.bytes if entry.state == "ready" else entry.spec.download_bytes
     parts: list[tuple[str, str]] = [
-        (f"{_STATES[entry.state]} ", "$text-success" if entry.state == "ready" else "$foreground 60%"),
+        (f"{_STATES[entry.state]} ", "$text-success" if entry.state == "ready" else "$faint"),
         (f"{visible(entry.spec.title or entry.spec.name)[:30]:<30} ", "bold" if loaded else ""),
-        (f"{size_text(size) if size else '':>8}  ", "$foreground 60%"),
+        (f"{size_text(size) if size else '':>8}  ", "$faint"),
     ]
     if entry.spec.name in running:
         parts.append((progress_words(running[entry.spec.name].progress), "$text-accent"))

@@ -8,7 +8,8 @@ from functools import cached_property
 from rich.style import Style
 from textual.color import Color, ColorParseError
 
-from chatapp.ui.heat import Heat, Ramps, cue_style, readable_on
+from chatapp.ui.contrast import HIGH, faded, ratio, readable_on
+from chatapp.ui.heat import Heat, Ramps, cue_style
 from chatapp.ui.transcript.lines import Look
 
 #: Role of a look → theme variable its colour comes from, where it is not the plain text colour.
@@ -56,6 +57,7 @@ class Palette:
         self.plain = plain or self.ramps.underline
         self.background = self._color("background", "#121212" if dark else "#ffffff")
         self.foreground = self._color("foreground", "#e0e0e0" if dark else "#202020")
+        self._high = not self._is_ansi and ratio(self.background, self.foreground) >= HIGH
         self._looks: dict[tuple[Look, bool, bool, str], Style] = {}
         self._heats: dict[tuple[Heat, int, int], tuple[Style, Color | None]] = {}
         self._readable: dict[tuple[Color, Style], Style] = {}
@@ -76,10 +78,11 @@ class Palette:
 
     def _make(self, look: Look, *, think: bool, evicted: bool, fill: str) -> Style:
         strength = _FAINT.get(look.role, 1.0) * (_THINK if think else 1.0) * (_EVICTED if evicted else 1.0)
-        color = self.role_color(look.role)
+        background = self.panel if fill == "code" else self.background
+        color = faded(self.role_color(look.role), background, strength, high=self._high)
         return Style(
-            color=self._faded(color, strength).rich_color,
-            bgcolor=(self.panel if fill == "code" else self.background).rich_color,
+            color=color.rich_color,
+            bgcolor=background.rich_color,
             bold=look.bold or look.role == "heading" or None,
             italic=look.italic or think or None,
             strike=look.strike or None,
@@ -93,11 +96,6 @@ class Palette:
         if override and role.startswith("syntax-"):
             return self._color(role, "#808080")
         return self._color(_ROLES.get(role, "foreground"), "#808080")
-
-    def _faded(self, color: Color, strength: float) -> Color:
-        if strength >= 1.0 or self._is_ansi or color.ansi is not None:
-            return color
-        return self.background.blend(color, strength)
 
     @property
     def _is_ansi(self) -> bool:
@@ -117,7 +115,7 @@ class Palette:
 
     def accent(self, variable: str, *, bold: bool = False, strength: float = 1.0) -> Style:
         """Text in one of the theme's colours on the plain background."""
-        color = self._faded(self._color(variable, "#808080"), strength)
+        color = faded(self._color(variable, "#808080"), self.background, strength, high=self._high)
         dim = (self._is_ansi and strength < 0.7) or None
         return Style(color=color.rich_color, bgcolor=self.background.rich_color, bold=bold or None, dim=dim)
 

@@ -66,7 +66,13 @@ class ChatList(Vertical):
         yield self._note
 
     def on_mount(self) -> None:
+        if self.parent is not None:
+            self.parent.add_class("-listed")  # where there is no room for both, the inspector makes way
         self.reload()
+
+    def on_unmount(self) -> None:
+        if self.parent is not None:
+            self.parent.remove_class("-listed")
 
     @property
     def chosen(self) -> Entry | None:

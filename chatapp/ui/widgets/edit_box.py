@@ -13,6 +13,7 @@ from textual.message import Message
 from textual.widgets import Static, TextArea
 
 from chatapp.protocol import Forecasted
+from chatapp.text import visible
 from chatapp.ui.keymap import bindings
 from chatapp.ui.prompt.area import WritingArea
 
@@ -22,7 +23,7 @@ class Editing:
     """What is edited.
 
     Attributes:
-        id: Of the message, or `chatapp.ui.views.SYSTEM`.
+        id: Of the message, or `chatapp.ui.chat.SYSTEM`.
         whose: "your message", "the reply", "the system message".
         later: How many messages follow it.
         keep: Whether these stay after the edited version, or the edit branches here.
@@ -94,10 +95,10 @@ class EditBox(Vertical):
             words += " · a new reply follows"
         self._title.update(words)
 
-    def show_forecast(self, forecast: Forecasted | None) -> None:
-        """Says what the edit will read again."""
-        if forecast is None:
-            self._forecast.update("")
+    def show_forecast(self, forecast: Forecasted | str | None) -> None:
+        """Says what the edit will read again, or why it would be refused."""
+        if not isinstance(forecast, Forecasted):
+            self._forecast.update(Content(visible(forecast or "")))
             return
         self._forecast.update(
             Content(

@@ -40,5 +40,5 @@ def hint_line(actions: list[Action], keymap: Keymap, width: int) -> Content:
             continue
         seen.add(key)
         used += size
-        parts += [(f" {key} ", "$footer-key-foreground bold"), (f"{action.label} ", "$foreground 60%")]
+        parts += [(f" {key} ", "$footer-key-foreground bold"), (f"{action.label} ", "$faint")]
     return Content.assemble(*parts)

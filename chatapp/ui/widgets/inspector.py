@@ -12,6 +12,7 @@ from chatapp.text import visible
 from chatapp.tokens import Attention, Token
 from chatapp.ui.heat import Heat, Scales, Unit, shown, unit_name
 from chatapp.ui.transcript.app_palette import PaletteWidget
+from chatapp.ui.transcript.wrap import text_cells
 from chatapp.ui.widgets.marks import fitted, marked
 
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -52,6 +53,9 @@ class Inspector(PaletteWidget):
             text.append("no token selected", self._faint)
             return text
         token = self._inspected.token
+        if self.screen.has_class("-low"):
+            self._brief(text, self._inspected, width)
+            return text
         text.append(fitted(marked(token.text), width), self.palette.accent("primary", bold=True))
         place = f"\ntoken {self._inspected.index + 1:,} of {self._inspected.count:,}  id {token.id}\n\n"
         text.append(place, self._faint)
@@ -65,13 +69,28 @@ class Inspector(PaletteWidget):
     def _faint(self) -> Style:
         return self.palette.accent("foreground", strength=0.55)
 
+    def _brief(self, text: Text, inspected: Inspected, width: int) -> None:
+        """What matters most, for a panel of three lines."""
+        token = inspected.token
+        place = f" {inspected.index + 1:,}/{inspected.count:,}"
+        text.append(fitted(marked(token.text), width - len(place)), self.palette.accent("primary", bold=True))
+        text.append(f"{place}\n", self._faint)
+        for letter, (_, value, heat) in zip("HVS", _measures(token), strict=True):
+            level = self._scales[heat].level(value)
+            text.append(f"{letter} ", self._faint)
+            text.append(shown(value, heat, self._unit), self.palette.heated(self.palette.base, heat, level, 0))
+            text.append("  ", self._faint)
+        text.append(f"{self._unit}  {visible(token.state)}\n", self._faint)
+        used = 0
+        for rank, alternative in enumerate(token.top[:9], 1):
+            label = f"{rank} {marked(alternative.text)} {100 * math.exp(alternative.logprob):.0f}%"
+            if used + text_cells(label) > width:
+                break
+            used += text_cells(label) + 2
+            text.append(f"{label}  ", self.palette.accent("primary", bold=True) if alternative.id == token.id else None)
+
     def _numbers(self, text: Text, token: Token) -> None:
-        rows = (
-            ("entropy", token.entropy, Heat.ENTROPY),
-            ("varentropy", token.varentropy, Heat.VARENTROPY),
-            ("surprisal", token.surprisal, Heat.SURPRISAL),
-        )
-        for name, value, heat in rows:
+        for name, value, heat in _measures(token):
             level = self._scales[heat].level(value)
             text.append(f"{name:<16}", self._faint)
             text.append(f"{shown(value, heat, self._unit):>6}", self.palette.heated(self.palette.base, heat, level, 0))
@@ -120,6 +139,14 @@ class Inspector(PaletteWidget):
         if cells > 0:
             text.append(" " + bar(share, cells), palette.accent("primary" if chosen else "secondary"))
         text.append(f"{figure}\n", self._faint)
+
+
+def _measures(token: Token) -> tuple[tuple[str, float, Heat], ...]:
+    return (
+        ("entropy", token.entropy, Heat.ENTROPY),
+        ("varentropy", token.varentropy, Heat.VARENTROPY),
+        ("surprisal", token.surprisal, Heat.SURPRISAL),
+    )
 
 
 def bar(share: float, cells: int) -> str:

@@ -73,8 +73,7 @@ class Legend(PaletteWidget):
             line.append(f"{letter if brief else heat.value} ", name)
             for step in range(2, LEVELS + 1, 2):
                 self._swatch(line, Heat.BOTH, step * level[0], step * level[1])
-            gap = " " if brief else "  "
-            line.append(f" {shown(scale.high, heat, self.unit)} {unit_name(heat, self.unit)}{gap}", self._faint)
+            line.append(f" {shown(scale.high, heat, self.unit)} {unit_name(heat, self.unit)}  ", self._faint)
         line.append("H+V " if brief else "both ", name)
         for step in range(2, LEVELS + 1, 2):
             self._swatch(line, Heat.BOTH, step, step)

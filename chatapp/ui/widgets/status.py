@@ -28,7 +28,7 @@ class Part:
     """
 
     text: str
-    style: str = "$foreground 60%"
+    style: str = "$faint"
     rank: int = 0
 
 
@@ -85,7 +85,7 @@ def _state(chat: Chat, engine: EngineStatus) -> Part:
         case "off":
             return Part("off")
         case "ready":
-            return Part(reply_words(chat.reply), "$text-success" if chat.reply else "$foreground 60%")
+            return Part(reply_words(chat.reply), "$text-success" if chat.reply else "$faint")
 
 
 def reply_words(reply: Reply | None) -> str:
@@ -128,7 +128,7 @@ def fit(found: Sequence[Part], width: int) -> Content:
         kept.pop(max(place for place, part in enumerate(kept) if part.rank == highest))
     pieces: list[tuple[str, str]] = []
     for part in kept:
-        pieces += [(" · ", "$foreground 35%")] if pieces else []
+        pieces += [(" · ", "$fainter")] if pieces else []
         pieces.append((part.text, part.style))
     return Content.assemble(" ", *pieces)
 
