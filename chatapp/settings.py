@@ -7,7 +7,8 @@ from typing import Literal
 import msgspec
 
 from chatapp import paths
-from chatapp.models.registry import DEFAULT_MODEL
+from chatapp.models.ranges import check_capacity, check_sampling
+from chatapp.models.registry import DEFAULT_MODEL, Count
 from chatapp.protocol import Sampling
 from chatapp.tomlfile import read_toml
 
@@ -46,13 +47,13 @@ class Cache(msgspec.Struct, frozen=True):
         disk_bytes: For all caches on disk.
     """
 
-    max_kv_size: int | None = None
-    keep: int | None = None
+    max_kv_size: Count | None = None
+    keep: Count | None = None
     kv_bits: Literal[2, 3, 4, 5, 6, 8] | None = None
-    checkpoint_bytes: int | None = None
-    pool_bytes: int | None = None
+    checkpoint_bytes: Count | None = None
+    pool_bytes: Count | None = None
     disk: bool = True
-    disk_bytes: int = 4 << 30
+    disk_bytes: Count = 4 << 30
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -76,7 +77,7 @@ class Settings(msgspec.Struct, frozen=True):
     system: str = ""
     thinking: bool | None = None
     sampling: Sampling = Sampling()
-    alternatives: int = 10
+    alternatives: Count = 10
     attention: bool = False
     theme: str = ""
     heat: Heat = Heat()
@@ -89,10 +90,13 @@ def load_settings() -> Settings:
     """Reads config.toml from the config folder; without one, the defaults.
 
     Raises:
-        ChatappError: The file is damaged or a key is unknown or has the wrong type; file, line and key are named.
+        UsageError: The file is damaged, or a key is unknown or its value wrong; file, line and key are named.
     """
     path = paths.config_dir() / FILE
     if not path.exists():
         return Settings()
     file = read_toml(path)
-    return file.convert(file.tables, Settings)
+    settings = file.convert(file.tables, Settings)
+    check_sampling(file, ("sampling",), settings.sampling)
+    check_capacity(file, ("cache",), settings.cache.max_kv_size, settings.cache.keep)
+    return settings

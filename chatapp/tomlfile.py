@@ -10,7 +10,7 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
-from chatapp.errors import ChatappError
+from chatapp.errors import UsageError
 
 T = TypeVar("T")
 
@@ -39,10 +39,10 @@ class TomlFile:
             keys = keys[:-1]
         return lines.get(keys, 1)
 
-    def error(self, keys: tuple[str, ...], problem: str) -> ChatappError:
+    def error(self, keys: tuple[str, ...], problem: str) -> UsageError:
         """One sentence about a key: file, line, key, problem."""
         name = ".".join(key if re.fullmatch(r"[\w-]+", key) else f'"{key}"' for key in keys)
-        return ChatappError(f"{self.path}, line {self.line(keys)}: {name}: {problem}", "usage")
+        return UsageError(f"{self.path}, line {self.line(keys)}: {name}: {problem}")
 
     def convert(self, value: object, type_: type[T], keys: tuple[str, ...] = ()) -> T:
         """Makes a struct of a table.
@@ -53,7 +53,7 @@ class TomlFile:
             keys: For the error.
 
         Raises:
-            ChatappError: A key is unknown or has the wrong type; it names file, line and key.
+            UsageError: A key is unknown or has the wrong type; it names file, line and key.
         """
         self._refuse_unknown(value, type_, keys)
         try:
@@ -79,19 +79,19 @@ def read_toml(path: Path) -> TomlFile:
     """Reads a file.
 
     Raises:
-        ChatappError: It cannot be read, is not UTF-8 or not TOML; the line is named.
+        UsageError: It cannot be read, is not UTF-8 or not TOML; the line is named.
     """
     try:
         text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
-        raise ChatappError(f"{path} cannot be read ({error.strerror}): check its permissions.", "usage") from None
+        raise UsageError(f"{path} cannot be read ({error.strerror}): check its permissions.") from None
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise ChatappError(f"{path}, line {line}: not UTF-8 text: save the file as UTF-8.", "usage") from None
+        raise UsageError(f"{path}, line {line}: not UTF-8 text: save the file as UTF-8.") from None
     try:
         return TomlFile(path, text, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
-        raise ChatappError(f"{path}, {_position(str(error), text)}", "usage") from None
+        raise UsageError(f"{path}, {_position(str(error), text)}") from None
 
 
 def _position(message: str, text: str) -> str:

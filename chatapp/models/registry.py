@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import msgspec
 
 from chatapp import paths
 from chatapp.errors import UsageError
+from chatapp.models.ranges import check_adaptive, check_capacity, check_sampling
 from chatapp.models.sources import Source, guess_source, parse_source
 from chatapp.protocol import Sampling
 from chatapp.tomlfile import TomlFile, read_toml
@@ -19,7 +21,14 @@ FILE = "models.toml"
 
 DEFAULT_MODEL = "smollm2-135m"
 
+#: In place of a draft model: guesses come from the text itself.
+LOOKUP = "lookup"
+
+#: A number of tokens, weights or bytes.
+Count = Annotated[int, msgspec.Meta(ge=0)]
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class TemplateOptions(msgspec.Struct, frozen=True):
@@ -57,7 +66,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
         ask: Text of the token by which the model questions itself, for ``adaptive``; empty if it has none.
         stop: Strings that end a reply, beside the tokenizer's end tokens.
         template: Chat-template options.
-        draft: Model for speculative decoding, named as a model is.
+        draft: Model for speculative decoding, named as a model is, or `LOOKUP`.
         adapter: Folder of a LoRA adapter.
         note: One sentence for the list.
     """
@@ -66,16 +75,16 @@ class ModelSpec(msgspec.Struct, frozen=True):
     source: str
     title: str = ""
     sha256: str = ""
-    context: int = 0
-    max_kv_size: int = 0
+    context: Count = 0
+    max_kv_size: Count = 0
     license: str = ""
-    parameters: int = 0
-    download_bytes: int = 0
-    memory_bytes: int = 0
+    parameters: Count = 0
+    download_bytes: Count = 0
+    memory_bytes: Count = 0
     sampling: Sampling = Sampling()
     adaptive: dict[str, float] = {}
     ask: str = ""
-    stop: tuple[str, ...] = ()
+    stop: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] = ()
     template: TemplateOptions = TemplateOptions()
     draft: str | None = None
     adapter: str | None = None
@@ -122,12 +131,14 @@ def load_registry() -> Registry:
     """Reads the shipped list and the person's ``models.toml``.
 
     Raises:
-        ChatappError: A file is damaged; file, line and key are named.
+        UsageError: A file is damaged; file, line and key are named.
     """
-    specs = _read(read_toml(paths.shipped(FILE)), {})
-    own = paths.config_dir() / FILE
-    if own.exists():
-        specs = _read(read_toml(own), specs)
+    specs: dict[str, ModelSpec] = {}
+    for path in (paths.shipped(FILE), paths.config_dir() / FILE):
+        if path.exists():
+            file = read_toml(path)
+            specs = _read(file, specs)
+            _check_drafts(file, Registry(specs))
     return Registry(specs)
 
 
@@ -154,13 +165,36 @@ def _spec(file: TomlFile, name: str, table: Any, base: ModelSpec | None) -> Mode
         raise file.error((*keys, "name"), "unknown key: the name is in the table's header.")
     merged = _merge(msgspec.to_builtins(base, str_keys=True), table) if base else table
     spec = file.convert({"source": "", "title": name, **merged, "name": name}, ModelSpec, keys)
+    _check_values(file, keys, spec)
     if "source" not in merged:
         raise file.error(keys, 'source is missing: write for example source = "hf:owner/repo".')
+    base_folder = file.path.parent
     try:
-        place = parse_source(spec.source, file.path.parent)
+        place = parse_source(spec.source, base_folder)
     except UsageError as error:
         raise file.error((*keys, "source"), str(error)) from None
-    return msgspec.structs.replace(spec, source=str(place))
+    adapter = str(base_folder / Path(spec.adapter).expanduser()) if spec.adapter else None
+    return msgspec.structs.replace(spec, source=str(place), adapter=adapter)
+
+
+def _check_values(file: TomlFile, keys: tuple[str, ...], spec: ModelSpec) -> None:
+    check_sampling(file, (*keys, "sampling"), spec.sampling)
+    check_adaptive(file, (*keys, "adaptive"), spec.adaptive)
+    check_capacity(file, keys, spec.max_kv_size)
+    if spec.sha256 and not _SHA256.fullmatch(spec.sha256):
+        raise file.error((*keys, "sha256"), "must be 64 hexadecimal digits in lower case.")
+
+
+def _check_drafts(file: TomlFile, registry: Registry) -> None:
+    """Looks for the models that the file's models name to draft for them; they may stand anywhere in the files."""
+    for name in file.tables.get("models", {}):
+        draft = registry.find(name).draft
+        if not draft or draft == LOOKUP:
+            continue
+        try:
+            registry.find(draft)
+        except UsageError as error:
+            raise file.error(("models", name, "draft"), str(error)) from None
 
 
 def _is_meant(asked: Source, known: Source) -> bool:

@@ -77,9 +77,9 @@ temperature = 0.9
         ("[models.a]\nsource = 'hf:a/b'\nsampling = { top_k = 'x' }\n", 3, "models.a.sampling.top_k: expected"),
         ("[models.a]\nsource = 'hf:a/b'\nsampling.top_k = 'x'\n", 3, "models.a.sampling.top_k: expected"),
         (
-            "[models.a]\nsource = 'hf:a/b'\n[models.a.adaptive]\nlow = 1\nhigh = 'x'\n",
+            "[models.a]\nsource = 'hf:a/b'\n[models.a.adaptive]\nlow_entropy = 1\nhigh_entropy = 'x'\n",
             5,
-            "models.a.adaptive.high: expected",
+            "models.a.adaptive.high_entropy: expected",
         ),
         ("[models.a]\nsource = 'hf:a/b'\nstop = ['x', 3]\n", 3, "models.a.stop.1: expected `str`"),
         ("[models.a]\ntitle = 'x'\n", 1, "models.a: source is missing"),
@@ -90,16 +90,67 @@ temperature = 0.9
         ("models = 3\n", 1, "models: must be a table"),
         ("[models]\na = 3\n", 2, "models.a: must be a table"),
         ("[models.a]\nsource = 'hf:a/b'\nsampling = 3\n", 3, "models.a.sampling: expected `object`"),
+        ("[models.a]\nsource = 'hf:a/b'\ncontext = -1\n", 3, "models.a.context: expected `int` >= 0"),
+        ("[models.a]\nsource = 'hf:a/b'\nmax_kv_size = 7\n", 3, "models.a.max_kv_size: must be at least 8, not 7"),
+        ("[models.a]\nsource = 'hf:a/b'\nsha256 = 'b17'\n", 3, "models.a.sha256: must be 64 hexadecimal digits"),
+        ("[models.a]\nsource = 'hf:a/b'\nstop = ['']\n", 3, "models.a.stop.0: expected `str` of length >= 1"),
+        (
+            "[models.a]\nsource = 'hf:a/b'\n[models.a.sampling]\ntop_k = 1\ntemperature = -3\n",
+            5,
+            "models.a.sampling.temperature: must be from 0 to 100, not -3",
+        ),
+        ("[models.a]\nsource = 'hf:a/b'\nsampling = { top_p = 1.5 }\n", 3, "sampling.top_p: must be from 0 to 1, not"),
+        (
+            "[models.a]\nsource = 'hf:a/b'\nsampling.min_p = nan\n",
+            3,
+            "sampling.min_p: must be a finite number, not nan",
+        ),
+        ("[models.a]\nsource = 'hf:a/b'\nsampling.stop = ['x', '']\n", 3, "sampling.stop: an empty string would end"),
+        (
+            "[models.a]\nsource = 'hf:a/b'\nsampling.sampler = 'adaptve'\n",
+            3,
+            "there is no sampler “adaptve”; choose one",
+        ),
+        (
+            "[models.a]\nsource = 'hf:a/b'\nsampling.logit_bias = { 5 = inf }\n",
+            3,
+            "logit_bias.5: must be a finite number",
+        ),
+        ("[models.a]\nsource = 'hf:a/b'\nadaptive = { low = 1.0 }\n", 3, "models.a.adaptive.low: unknown key: known"),
+        ("[models.a]\nsource = 'hf:a/b'\n[models.a.adaptive]\nlow_entropy = -1\n", 4, "must be from 0 to 100, not -1"),
+        (
+            "[models.a]\nsource = 'hf:a/b'\n[models.a.adaptive]\nhigh_entropy = 1\nlow_entropy = 2\n",
+            5,
+            "models.a.adaptive.low_entropy: must be below high_entropy, which is 1, not 2",
+        ),
+        ("[models.a]\nsource = 'hf:a/b'\ndraft = 'qwen3-0.7b'\n", 3, "models.a.draft: There is no model “qwen3-0.7b”"),
+        ("[models.smollm2-135m.sampling]\ntop_k = -1\n", 2, "sampling.top_k: must be at least 0, not -1"),
     ],
 )
 def test_mistakes_are_named_by_file_line_and_key(text, line, words):
     path = write(text)
     with pytest.raises(ChatappError) as caught:
         load_registry()
+    assert (caught.value.kind, caught.value.exit_code) == ("usage", 2)
     message = str(caught.value)
     assert message.startswith(f"{path}, line {line}: ")
     assert words in message
     assert "\n" not in message
+
+
+def test_a_models_file_may_name_what_drafts_and_adapts(tmp_path):
+    path = write("""
+[models.large]
+source = "hf:a/b"
+draft = "small"
+adapter = "lora"
+[models.small]
+source = "path:tiny"
+draft = "lookup"
+""")
+    large = load_registry().find("large")
+    assert (large.draft, large.adapter) == ("small", str(path.parent / "lora"))
+    assert load_registry().find("small").draft == "lookup"
 
 
 def test_unreadable_files_are_named():

@@ -54,6 +54,13 @@ checkpoint_bytes = 1_000
         ("[keys]\na = 'x'\nb = 3\n", "line 3: keys.b: expected `str`"),
         ("[cache]\nkv_bits = 7\n", "line 2: cache.kv_bits: "),
         ("[sampling]\nlogit_bias = { 5 = 'x' }\n", "line 2: sampling.logit_bias.5: expected `float`"),
+        ("[sampling]\nseed = 1\ntemperature = -3\n", "line 3: sampling.temperature: must be from 0 to 100, not -3"),
+        ("[sampling]\nmax_tokens = 0\n", "line 2: sampling.max_tokens: must be at least 1, not 0"),
+        ("[sampling]\nsampler = 'adaptve'\n", "line 2: sampling.sampler: there is no sampler “adaptve”"),
+        ("alternatives = -1\n", "line 1: alternatives: expected `int` >= 0"),
+        ("[cache]\nmax_kv_size = 4\n", "line 2: cache.max_kv_size: must be at least 8, not 4"),
+        ("[cache]\nmax_kv_size = 64\nkeep = 33\n", "line 3: cache.keep: must be at most half of max_kv_size (32)"),
+        ("[cache]\ndisk_bytes = -1\n", "line 2: cache.disk_bytes: expected `int` >= 0"),
     ],
 )
 def test_mistakes_are_named_by_file_line_and_key(text, words):
@@ -61,4 +68,4 @@ def test_mistakes_are_named_by_file_line_and_key(text, words):
     with pytest.raises(ChatappError) as caught:
         load_settings()
     assert str(caught.value).startswith(f"{path}, {words}")
-    assert caught.value.kind == "usage"
+    assert (caught.value.kind, caught.value.exit_code) == ("usage", 2)
