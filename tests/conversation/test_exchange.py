@@ -21,6 +21,7 @@ from chatapp.conversation.exchange.transcript import Transcript, transcript_of
 from chatapp.conversation.store import Store
 from chatapp.errors import ChatappError
 
+from . import public_samples as public
 from .helpers import reply, token
 from .samples import CHATGPT, LLAMACPP, LMSTUDIO, MARKDOWN_BOLD, MARKDOWN_HEADINGS, OPENAI, SHAREGPT
 
@@ -78,10 +79,13 @@ def test_llama_cpp_web_ui_export(value):
     imported = read(value)
     [transcript] = imported.transcripts
     assert (imported.format, transcript.title, transcript.system) == ("llamacpp", "Rivers", "Be exact.")
-    assert plain(transcript) == [("user", "Longest river?"), ("assistant", "The Nile, by most counts.")]
+    assert plain(transcript) == [
+        ("user", "Longest river?\n\n--- File: notes.txt ---\n…"),
+        ("assistant", "The Nile, by most counts."),
+    ]
     assert [m.content for m in transcript.messages][1:] == ["The Amazon.", "The Nile, by most counts."]
     assert transcript.messages[2].extra == {"thinking": "Nile or Amazon?"}
-    assert transcript.notices == ["Attached files were left out: notes.txt."]
+    assert transcript.notices == []
 
 
 @pytest.mark.parametrize("text", [json.dumps([SHAREGPT]), json.dumps(SHAREGPT) + "\n" + json.dumps(SHAREGPT) + "\n"])
@@ -139,7 +143,8 @@ def test_one_bad_conversation_does_not_take_the_others_with_it():
         (b"[" * 200_000, "nested too deeply"),
         (b'{"a": ' * 100_000 + b"1", "nested too deeply"),
         (b'{"messages": [', "is not valid JSON (line 1, column 15"),
-        (b'{"a": 1}\n{"a": \n', "is not valid JSON (line 2"),
+        (b'{"a": 1}\n{"a": \n', "none of the formats"),
+        (b'{"a": \n{"a": 1}\n{"b"', "is not valid JSON (line 3"),
         (b"[]", "none of the formats"),
         (b"{}", "none of the formats"),
         (b'[{"role": 5}, 7]', "none of the formats"),
@@ -156,6 +161,37 @@ def test_odd_files_end_in_one_sentence(data, sentence):
         registry.read(data, "file.json")
     assert sentence in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_of_damaged_json_lines_what_is_whole_is_read_and_the_rest_named():
+    line = json.dumps({"messages": [{"role": "user", "content": "Hi"}]})
+    lines = [line[:20], line, "", line, "\0garbage", line, line]
+    cut = line[:-5]
+    imported = registry.read("\n".join([*lines, cut]).encode(), "chats.jsonl")
+    assert len(imported.transcripts) == 4
+    assert imported.problems == ["Lines 1, 5, 8 of chats.jsonl are no whole JSON and were left out."]
+    many = registry.read("\n".join([line, "{"] * 13).encode(), "chats.jsonl")
+    assert many.problems[0].startswith("Lines 2, 4, 6, 8, 10, 12, 14, 16, 18, 20 and 3 more of")
+    [last] = registry.read(f"{line}\n{cut}".encode(), "x").problems
+    assert last == "Line 2 of x is no whole JSON and was left out."
+
+
+@pytest.mark.parametrize("value", [[CHATGPT, CHATGPT, CHATGPT], [SHAREGPT] * 3, [LLAMACPP] * 3])
+@pytest.mark.parametrize("indent", [None, 1])
+def test_of_a_list_that_breaks_off_the_whole_conversations_are_read(value, indent):
+    text = json.dumps(value, indent=indent)
+    imported = registry.read(text[:-40].encode(), "export.json")
+    assert len(imported.transcripts) == 2
+    assert len(imported.problems) == 1
+    assert re.fullmatch(
+        r"export.json breaks off or is damaged at line \d+, column \d+; what stands before that was read.",
+        imported.problems[0],
+    )
+
+
+def test_of_messages_that_break_off_the_whole_ones_are_read():
+    text = json.dumps([{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}])
+    assert plain(registry.read(text[:-10].encode(), "x").transcripts[0]) == [("user", "one")]
 
 
 def test_other_encodings_with_a_mark_are_read():
@@ -358,7 +394,9 @@ def test_token_records_as_csv_and_json_lines(store):
 def test_fuzzed_imports_end_in_conversations_or_one_sentence():
     count = 10_000
     chance = random.Random(count)
-    samples = [json.dumps(s).encode() for s in ([CHATGPT], LMSTUDIO, LLAMACPP, [SHAREGPT], OPENAI)]
+    values = [[CHATGPT], LMSTUDIO, LLAMACPP, [SHAREGPT], OPENAI, [public.CHATGPT_REASONING], public.LMSTUDIO_TOOLS]
+    samples = [json.dumps(value).encode() for value in values]
+    samples += ["\n".join(map(json.dumps, public.LLAMACPP_SESSION)).encode()]
     samples += [MARKDOWN_BOLD.encode(), MARKDOWN_HEADINGS.encode()]
     outcomes = {"read": 0, "refused": 0}
     for _ in range(count):
@@ -379,10 +417,13 @@ def test_fuzzed_imports_end_in_conversations_or_one_sentence():
 def mutated(chance: random.Random, data: bytes) -> bytes:
     """Damage to bytes, or to values: JSON that is whole but holds the wrong kinds of things."""
     if chance.random() < 0.5 and data[:1] in b"[{":
-        value = json.loads(data)
+        lines = data.split(b"\n")
+        place = chance.randrange(len(lines))
+        value = json.loads(lines[place])
         for _ in range(chance.randint(1, 3)):
             value = changed(chance, value)
-        return json.dumps(value).encode()
+        lines[place] = json.dumps(value).encode()
+        return b"\n".join(lines)
     a, b = sorted(chance.choices(range(len(data)), k=2))
     return chance.choice(
         [data[:a], data[:a] + data[b:], data[:a] + b"\0\xff" + data[a:], data[b:] + data[:a], data + data]

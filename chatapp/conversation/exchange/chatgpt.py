@@ -1,10 +1,20 @@
-"""ChatGPT's data export: ``conversations.json``, a list of conversations whose ``mapping`` is a tree of messages."""
+"""ChatGPT's data export: ``conversations.json``, in parts where it is large.
+
+A list of conversations whose ``mapping`` is a tree of messages.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from chatapp.conversation.exchange.reading import Json, instant, items, parts_text, string
+from chatapp.conversation.exchange.reading import (
+    Json,
+    circle,
+    instant,
+    items,
+    node_key,
+    parents_first,
+    parts_text,
+    string,
+)
 from chatapp.conversation.exchange.transcript import Transcript
 
 
@@ -16,6 +26,8 @@ def recognizes(value: Json) -> bool:
 def read(value: Json) -> Transcript:
     """Reads one conversation with all its alternatives. Empty and hidden nodes are passed over, not what follows them.
 
+    Reasoning is a node of its own there; here it is kept beside the reply that follows it.
+
     Raises:
         NotThisConversationError: A role is not known.
     """
@@ -25,27 +37,34 @@ def read(value: Json) -> Transcript:
         created=instant(value.get("create_time")),
     )
     nodes: dict[str, dict[str, Json]] = {k: v for k, v in value["mapping"].items() if isinstance(v, dict)}
+    ordered = parents_first(nodes)
+    circle(nodes, ordered, transcript.notices)
     ours: dict[str, str | None] = {}
-    ordered = _parents_first(nodes)
-    if len(ordered) < len(nodes):
-        transcript.notices.append(
-            f"{len(nodes) - len(ordered)} messages that follow each other in a circle were left out."
-        )
+    thoughts: dict[str, str] = {}
     for key in ordered:
-        parent = nodes[key].get("parent")
-        above = ours.get(parent) if isinstance(parent, str) else None
-        ours[key] = _add(transcript, nodes[key].get("message"), above)
-    current = value.get("current_node")
-    transcript.head = ours.get(current) if isinstance(current, str) else None
+        parent, message = node_key(nodes[key].get("parent")), nodes[key].get("message")
+        above, thinking = ours.get(parent), thoughts.get(parent, "")
+        if isinstance(message, dict) and (more := _thoughts(message.get("content"))):
+            ours[key], thoughts[key] = above, "\n\n".join(part for part in (thinking, more) if part)
+            continue
+        ours[key] = _add(transcript, message, above, thinking) if isinstance(message, dict) else above
+        if ours[key] == above:
+            thoughts[key] = thinking
+    transcript.head = ours.get(node_key(value.get("current_node")))
     return transcript
 
 
-def _add(transcript: Transcript, message: Json, above: str | None) -> str | None:
+def _thoughts(content: Json) -> str:
+    if not isinstance(content, dict) or "thoughts" not in content:
+        return ""
+    parts = [string(t.get("content")) or string(t.get("summary")) for t in items(content.get("thoughts"))]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _add(transcript: Transcript, message: dict[str, Json], above: str | None, thinking: str) -> str | None:
     """Adds a node's message; without one worth showing, what follows hangs on the message above."""
-    if not isinstance(message, dict):
-        return above
     author = message.get("author")
-    role = string(author.get("role")) if isinstance(author, dict) else ""
+    role, name = (string(author.get(key)) for key in ("role", "name")) if isinstance(author, dict) else ("", "")
     metadata = message.get("metadata")
     details: dict[str, Json] = metadata if isinstance(metadata, dict) else {}
     content = _content(message.get("content"), transcript.notices)
@@ -54,14 +73,15 @@ def _add(transcript: Transcript, message: Json, above: str | None) -> str | None
     if role == "system" and above is None and not transcript.system:
         transcript.system = content
         return above
-    name = string(author.get("name")) if isinstance(author, dict) else ""
+    recipient = string(message.get("recipient"))
+    extra = {"name": name, "recipient": "" if recipient == "all" else recipient, "thinking": thinking}
     return transcript.add(
         role,
         content,
         parent=above,
         created=instant(message.get("create_time")),
         model=string(details.get("model_slug")) if role == "assistant" else "",
-        extra={"name": name} if name else {},
+        extra={key: text for key, text in extra.items() if text},
     )
 
 
@@ -71,31 +91,12 @@ def _content(content: Json, notices: list[str]) -> str:
     if isinstance(content.get("parts"), list):
         return parts_text([part for part in content["parts"] if part != ""], notices)
     if "thoughts" in content:
-        return "\n\n".join(string(t.get("content")) for t in items(content.get("thoughts")))
-    text = string(content.get("text")) or string(content.get("result")) or string(content.get("content"))
-    notice = f"Messages of the kind {string(content.get('content_type'))!r} have no text and were left out."
+        return ""
+    kind = string(content.get("content_type"))
+    # "Thought for 16 s" is no part of what was said.
+    fields = () if kind == "reasoning_recap" else ("text", "result", "content")
+    text = next((found for field in fields if (found := string(content.get(field)))), "")
+    notice = f"Messages of the kind {kind!r} have no text and were left out."
     if not text and notice not in notices:
         notices.append(notice)
     return text
-
-
-def _parents_first(nodes: dict[str, dict[str, Json]]) -> list[str]:
-    """The nodes' keys, siblings in the order of ``children``. Nodes in a circle are not among them."""
-    children: dict[str | None, list[str]] = {}
-    for key, node in nodes.items():
-        parent = node.get("parent")
-        children.setdefault(parent if isinstance(parent, str) and parent in nodes else None, []).append(key)
-    ordered: list[str] = []
-    waiting = list(reversed(children.get(None, [])))
-    while waiting:
-        key = waiting.pop()
-        ordered.append(key)
-        waiting += sorted(children.get(key, []), key=_places(nodes[key].get("children")), reverse=True)
-    return ordered
-
-
-def _places(listed: Json) -> Callable[[str], int]:
-    """Sorts by the place in a list of keys; those that are not in it come last."""
-    names = [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
-    places = {name: place for place, name in enumerate(names)}
-    return lambda name: places.get(name, len(places))

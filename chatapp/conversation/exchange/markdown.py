@@ -89,10 +89,13 @@ def _read_ours(text: str) -> Transcript:
 def _read_any(text: str) -> Transcript:
     transcript = Transcript()
     role, lines, fence = "", list[str](), ""
+    style: tuple[str, bool] | None = None
     for line in text.split("\n"):
         fence = _fence_after(line, fence)
         heading = None if fence else _HEADING.match(line)
-        if heading and _speaks(heading):
+        # A reply may quote a chat in another style: the first heading says which one is this file's.
+        if heading and _speaks(heading) and style in (None, _style(heading)):
+            style = _style(heading)
             _close(transcript, role, lines)
             role, lines = heading["role"], [heading["rest"]]
         elif role:
@@ -105,6 +108,10 @@ def _read_any(text: str) -> Transcript:
             "nothing in it says who speaks (## User, **Assistant:** or User: at a line's start)"
         )
     return transcript
+
+
+def _style(heading: re.Match[str]) -> tuple[str, bool]:
+    return (heading["hashes"] or "").strip(), bool(heading["bold"])
 
 
 def _speaks(heading: re.Match[str]) -> bool:

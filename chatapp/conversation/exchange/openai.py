@@ -6,11 +6,11 @@ import json
 from collections.abc import Sequence
 
 from chatapp.conversation.events import Message
-from chatapp.conversation.exchange.reading import Json, items, parts_text, string
+from chatapp.conversation.exchange.reading import Json, items, left_out, parts_text, string
 from chatapp.conversation.exchange.transcript import NotThisConversationError, Transcript
 
 #: Fields of a message that are kept as they are and given back.
-_KEPT = ("name", "tool_calls", "tool_call_id", "function_call", "refusal")
+_KEPT = ("name", "tool_calls", "tool_call_id", "function_call", "refusal", "reasoning_content", "weight")
 
 
 def recognizes(value: Json) -> bool:
@@ -29,6 +29,7 @@ def read(value: Json) -> Transcript:
     """
     outer = value if isinstance(value, dict) else {}
     transcript = Transcript(title=string(outer.get("title")), model=string(outer.get("model")))
+    left_out(outer, ("id", "title", "model", "messages"), transcript.notices)
     for number, message in enumerate(items(outer.get("messages") if outer else value), start=1):
         role = message.get("role")
         if not isinstance(role, str):

@@ -47,7 +47,9 @@ EXPORTERS = {
 #: In the order in which a file is tried: the more telling marks first.
 IMPORTERS = {
     "chatgpt": Importer("ChatGPT's data export (conversations.json or its .zip)", chatgpt.recognizes, chatgpt.read),
-    "llamacpp": Importer("the export of llama.cpp's web UI", llamacpp.recognizes, llamacpp.read),
+    "llamacpp": Importer(
+        "the exports of llama.cpp's web UI (.json, .jsonl or .zip)", llamacpp.recognizes, llamacpp.read
+    ),
     "lmstudio": Importer("LM Studio's .conversation.json", lmstudio.recognizes, lmstudio.read),
     "sharegpt": Importer("ShareGPT JSON or JSON lines", sharegpt.recognizes, sharegpt.read),
     "json": Importer("OpenAI messages, as JSON or JSON lines", openai.recognizes, openai.read),
@@ -78,15 +80,33 @@ def read(data: bytes, name: str) -> Imported:
     Raises:
         UnreadableError: It is empty, no text, damaged, or of no format that is known.
     """
-    text = text_of(unpacked(data, name), name)
+    found: Imported | None = None
+    problems: list[str] = []
+    for inside, content in unpacked(data, name):
+        try:
+            imported = _read(content, inside)
+        except UnreadableError as error:
+            problems.append(str(error))
+            continue
+        found = found or Imported(imported.format)
+        found.transcripts += imported.transcripts
+        problems += imported.problems
+    if found is None:
+        raise UnreadableError(problems[0])
+    found.problems = problems
+    return found
+
+
+def _read(data: bytes, name: str) -> Imported:
+    text = text_of(data, name)
     if not text.strip():
         raise UnreadableError(f"{name} is empty.")
     if native.recognizes(text):
         return _whole("chatapp", name, lambda: native.read(text, name))
-    values = json_of(text, name)
-    if values is None:
+    found = json_of(text, name)
+    if found is None:
         return _whole("markdown", name, lambda: markdown.read(text))
-    return _conversations(values, name)
+    return _conversations(llamacpp.joined(found.values), found.problems, name)
 
 
 def _whole(format: str, name: str, read: Callable[[], Transcript]) -> Imported:
@@ -96,28 +116,31 @@ def _whole(format: str, name: str, read: Callable[[], Transcript]) -> Imported:
         raise UnreadableError(f"{name} cannot be imported: {error}.") from None
 
 
-def _conversations(values: list[Json], name: str) -> Imported:
+def _conversations(values: list[Json], problems: list[str], name: str) -> Imported:
     single = values[0] if len(values) == 1 else values
     conversations = single if isinstance(single, list) and not openai.recognizes(single) else [single]
     found = next((f for f, i in IMPORTERS.items() for value in conversations if i.recognizes(value)), None)
     if found is None:
         known = "; ".join(importer.help for importer in IMPORTERS.values())
         raise UnreadableError(f"{name} is JSON, but of none of the formats that can be read: {known}.")
-    imported = Imported(found)
-    importer = IMPORTERS[found]
+    imported = Imported(found, problems=list(problems))
     for number, value in enumerate(conversations, start=1):
         try:
-            if not importer.recognizes(value):
-                raise NotThisConversationError("it is of another format")
-            transcript = importer.read(value)
-            if not transcript.messages and not transcript.system:
-                raise NotThisConversationError(": ".join(["it holds no message", *transcript.notices]).rstrip("."))
-            imported.transcripts.append(transcript)
+            imported.transcripts.append(_conversation(IMPORTERS[found], value))
         except NotThisConversationError as error:
             imported.problems.append(f"Conversation {number} of {name} was left out: {error}.")
     if not imported.transcripts:
-        raise UnreadableError(imported.problems[0])
+        raise UnreadableError(imported.problems[-1])
     return imported
+
+
+def _conversation(importer: Importer, value: Json) -> Transcript:
+    if not importer.recognizes(value):
+        raise NotThisConversationError("it is of another format")
+    transcript = importer.read(value)
+    if not transcript.messages and not transcript.system:
+        raise NotThisConversationError(": ".join(["it holds no message", *transcript.notices]).rstrip("."))
+    return transcript
 
 
 def format_of(suffix: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from chatapp.conversation.exchange.reading import Json, items, parts_text, string
+from chatapp.conversation.exchange.reading import Json, items, left_out, parts_text, string
 from chatapp.conversation.exchange.transcript import NotThisConversationError, Transcript
 
 _NAMES = {"system": "system", "user": "human", "assistant": "gpt", "tool": "observation"}
@@ -23,6 +23,7 @@ def read(value: Json) -> Transcript:
     """
     transcript = Transcript(title=string(value.get("title")), model=string(value.get("model")))
     transcript.system = string(value.get("system"))
+    left_out(value, ("id", "title", "model", "system", "conversations"), transcript.notices)
     for number, message in enumerate(items(value.get("conversations")), start=1):
         role = message.get("from", message.get("role"))
         if not isinstance(role, str):
