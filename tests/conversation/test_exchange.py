@@ -372,6 +372,30 @@ def test_html_has_the_numbers_of_each_token_and_the_alternatives_folded(store):
     assert "details" not in [tag for tag, _ in Page(registry.EXPORTERS["html"].write(transcript, tree=False)).tags]
 
 
+def test_words_can_be_read_on_the_hottest_ground_of_both_colour_schemes(store):
+    """Contrast by WCAG 2.2, 1.4.3: at least 4.5 to 1."""
+    text = registry.EXPORTERS["html"].write(heated(store), tree=False)
+    assert "calc(var(--strong) * 1)" in text
+    schemes = re.findall(
+        r"--ground: #(\w+); --ink: #(\w+);.*?--heat: (\d+) (\d+) (\d+); --strong: (\.\d+);", text, re.DOTALL
+    )
+    assert len(schemes) == 2
+    for ground, ink, *heat, strong in schemes:
+        behind = [float(strong) * int(h) + (1 - float(strong)) * g for h, g in zip(heat, channels(ground), strict=True)]
+        bright, dark = sorted([luminance(behind), luminance(channels(ink))], reverse=True)
+        assert (bright + 0.05) / (dark + 0.05) >= 4.5
+
+
+def channels(colour: str) -> list[float]:
+    wide = colour if len(colour) == 6 else "".join(c * 2 for c in colour)
+    return [float(int(wide[place : place + 2], 16)) for place in (0, 2, 4)]
+
+
+def luminance(colour: list[float]) -> float:
+    linear = [c / 255 / 12.92 if c / 255 <= 0.04045 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in colour]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
 def test_token_records_as_csv_and_json_lines(store):
     session = store.new("tiny")
     session.add_message("user", "A")

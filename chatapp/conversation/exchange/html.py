@@ -21,14 +21,16 @@ ENTROPY_TOP, VARENTROPY_TOP = 4.0, 8.0
 _NAMES = {"system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
 
 _STYLE = """
-:root { color-scheme: light dark; --ground: #fff; --ink: #1b1b1f; --soft: #6b6b76; --line: #dddde3; --heat: 255 120 0; }
+:root { color-scheme: light dark; --ground: #fff; --ink: #1b1b1f; --soft: #6b6b76; --line: #dddde3;
+  --heat: 255 120 0; --strong: .75; }
 @media (prefers-color-scheme: dark) {
-  :root { --ground: #16161a; --ink: #e8e8ee; --soft: #9a9aa6; --line: #33333b; --heat: 255 140 40; }
+  :root { --ground: #16161a; --ink: #e8e8ee; --soft: #9a9aa6; --line: #33333b;
+    --heat: 255 140 40; --strong: .55; }
 }
 body { background: var(--ground); color: var(--ink); font: 16px/1.55 system-ui, sans-serif; max-width: 46rem;
-  margin: 2rem auto; padding: 0 1rem; }
+  margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere; print-color-adjust: exact; }
 h1 { font-size: 1.5rem; } h2 { font-size: .85rem; color: var(--soft); font-weight: 600; margin: 1.6rem 0 .3rem; }
-.text { white-space: pre-wrap; overflow-wrap: anywhere; }
+.text { white-space: pre-wrap; }
 details { border-left: 3px solid var(--line); padding-left: .8rem; margin: .6rem 0; }
 summary, .legend, footer { color: var(--soft); font-size: .85rem; }
 .t { border-bottom: 2px solid transparent; }
@@ -122,7 +124,7 @@ def _scales() -> str:
     rules: list[str] = []
     for step in range(STEPS + 1):
         share = step / STEPS
-        rules.append(f".e{step} {{ background: rgb(var(--heat) / {0.75 * share:.2f}); }}")
+        rules.append(f".e{step} {{ background: rgb(var(--heat) / calc(var(--strong) * {share:g})); }}")
         rules.append(f".v{step} {{ border-color: rgb(120 80 220 / {share:.2f}); }}")
     return "\n".join(rules) + "\n"
 
