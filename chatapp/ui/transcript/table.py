@@ -1,4 +1,4 @@
-"""Tables, aligned in place where they fit."""
+"""Tables: aligned in place where they fit, else each row as a stack of its cells, with the heads beside them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import NamedTuple
 from chatapp.ui.transcript.blocks import Block
 from chatapp.ui.transcript.inline import inline_spans
 from chatapp.ui.transcript.lines import TEXT, Line, Look, Run
-from chatapp.ui.transcript.wrap import made_safe, pieces, text_cells, wrap
+from chatapp.ui.transcript.wrap import clusters, made_safe, pieces, text_cells, wrap
 
 _PIPE = re.compile(r"(?:\\.|`[^`\n]*`|[^|\\`])*\|?|`|\\")
 _BAR = Look("rule")
 _HEAD = Look("table", bold=True)
+_HINT = Look("hint")
 
 
 class _Cell(NamedTuple):
@@ -37,7 +38,7 @@ class _Row(NamedTuple):
 
 
 def lay_out_table(source: str, block: Block, width: int) -> list[Line]:
-    """Rows of a table block; where the aligned table is wider than a row, its source, wrapped."""
+    """Rows of a table block."""
     rows = [
         _row(source, start, end, _HEAD if number == 0 else TEXT)
         for number, (start, end) in enumerate(_line_ranges(source, block))
@@ -46,7 +47,7 @@ def lay_out_table(source: str, block: Block, width: int) -> list[Line]:
     content = [row for number, row in enumerate(rows) if number != 1]
     widths = [max((row.cells[i].width for row in content if i < len(row.cells)), default=1) for i in range(columns)]
     if sum(widths) + 3 * columns + 1 > width:
-        return [line for row in rows for line in _plain(source, row, width)]
+        return _stacked(source, rows, width)
     aligns = [_alignment(source, rows[1].cells[i]) if i < len(rows[1].cells) else "left" for i in range(columns)]
     return [
         wrap(_ruled(row, widths) if number == 1 else _aligned(row, widths, aligns), width, row.start, row.end)[0]
@@ -137,6 +138,49 @@ def _with_rest(row: _Row, runs: list[Run]) -> list[Run]:
     """Covers white space after the last pipe."""
     covered = runs[-1].end
     return [*runs, Run("", covered, row.stop, _BAR)] if covered < row.stop else runs
+
+
+def _stacked(source: str, rows: list[_Row], width: int) -> list[Line]:
+    head, rule, *body = rows
+    lines = _plain(source, head, width)
+    lines += wrap([Run("─" * width, rule.start, rule.stop, _BAR)], width, rule.start, rule.end)
+    heads = ["".join(run.text for run in cell.runs if run.look.role != "marker") for cell in head.cells]
+    room = min(max(map(text_cells, heads), default=0), width // 3)
+    for row in body:
+        lines += _stack(row, [_cut(text, room) for text in heads], width) or _plain(source, row, width)
+    return lines
+
+
+def _stack(row: _Row, heads: list[str], width: int) -> list[Line]:
+    """The cells of a row, one under the other."""
+    lines: list[Line] = []
+    start, after = row.start, row.lead
+    for index, cell in enumerate(row.cells):
+        last = index == len(row.cells) - 1
+        head = heads[index] if index < len(heads) else ""
+        runs = [
+            Run("├" if index == 0 else "└" if last else "│", start, after, _BAR),
+            Run(f" {head} ", after, after, _HINT),
+            Run(" ", cell.start, cell.first, TEXT),
+            *cell.runs,
+            Run("", cell.last, row.stop if last else cell.end, TEXT),
+        ]
+        hang = [Run("│" if not last else " ", 0, 0, _BAR), Run(" " * (text_cells(head) + 3), 0, 0, TEXT)]
+        lines += wrap(runs, width, start, row.end if last else cell.end, hang)
+        start, after = cell.end, cell.end + 1
+    return lines
+
+
+def _cut(text: str, cells: int) -> str:
+    """The text in exactly so many cells."""
+    if text_cells(text) > cells:
+        short = ""
+        for first, last, _ in clusters(text):
+            if text_cells(short + text[first:last]) >= cells:
+                break
+            short += text[first:last]
+        text = short + "…"
+    return text + " " * (cells - text_cells(text))
 
 
 def _plain(source: str, row: _Row, width: int) -> list[Line]:

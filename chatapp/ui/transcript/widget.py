@@ -119,7 +119,7 @@ class Transcript(TranscriptView):
             self.post_message(self.TokenFocused(self, self._message, None))
 
     def focus_token(self, message_id: str, index: int) -> None:
-        """Puts the token cursor on a token and shows it."""
+        """Puts the token cursor on a token and shows it; folded reasoning around it is unfolded."""
         entry = self.document.get(message_id)
         if entry is None or not entry.tokens:
             return
@@ -132,6 +132,8 @@ class Transcript(TranscriptView):
             found = self.document.row_of(index, start)
             return found, found + 1
 
+        if entry.layout.is_fold(entry.layout.row_of(start)):
+            self.toggle_fold(message_id)
         self._show(row)
         self.refresh()
         self.post_message(self.TokenFocused(self, message_id, self._token))

@@ -192,11 +192,16 @@ def test_a_table_without_outer_pipes() -> None:
     assert [line.text for line in rows("a | b\n-|-\n1 | 2")] == [" a │ b ", "───┼───", " 1 │ 2 "]
 
 
-def test_a_table_wider_than_the_row_is_wrapped() -> None:
-    source = "| a | b |\n|---|---|\n| " + "word " * 10 + "| x |"
-    shown = rows(source, 24)
-    assert all(line.cells <= 24 for line in shown)
-    assert "word" in shown[2].text
+def test_the_rows_of_a_table_wider_than_the_screen_are_stacks_of_cells_with_their_heads() -> None:
+    source = "| a | **Long** b |\n|---|---|\n| " + "word " * 6 + "| x |\n| 你 |\n"
+    assert [line.text.rstrip() for line in rows(source, 24)] == [
+        "| a | **Long** b |",
+        "─" * 24,
+        "├ a       word word word",
+        "│         word word word",
+        "└ Long b  x",
+        "├ a       你",
+    ]
 
 
 def test_reasoning_folds_to_one_row() -> None:

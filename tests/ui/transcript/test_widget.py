@@ -316,6 +316,21 @@ async def test_reasoning_folds_and_unfolds() -> None:
         assert style_at(app, x, y).color == app.transcript.palette.look(TEXT).color
 
 
+async def test_walking_to_a_token_in_folded_reasoning_unfolds_it() -> None:
+    pieces = ["<think>", "\n", "let me", " see", "\n", "</think>", "\n\n", "The", " answer"]
+    records = [token(number, piece, 0.1) for number, piece in enumerate(pieces)]
+    app = Host(MessageView("a", "assistant", "".join(pieces), records, "tiny"))
+    async with app.run_test(size=(60, 12)) as pilot:
+        await pilot.pause()
+        app.transcript.focus_token("a", 8)
+        await pilot.pause()
+        assert "let me" not in "\n".join(screen_text(app))
+        app.transcript.move_token(-5)
+        await pilot.pause()
+        x, y = find(app, "let me see")
+        assert style_at(app, x + 7, y) == style_at(app, x + 8, y) != style_at(app, x, y)
+
+
 async def test_reasoning_between_the_strings_of_another_model() -> None:
     app = Host(reply("a", "[THINK]hidden[/THINK]\n\nanswer"))
     async with app.run_test(size=(60, 12)) as pilot:
