@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import glob
 import os
 from pathlib import Path
 
 import platformdirs
 
 import chatapp
+
+#: The end of a saved KV cache's name; MLX goes by the last part.
+PROMPT_CACHE = ".cache.safetensors"
 
 
 def config_dir() -> Path:
@@ -37,7 +41,14 @@ def conversations_dir() -> Path:
 
 def prompt_cache(conversation: str) -> Path:
     """Where a conversation's saved KV cache lies, by the conversation's id (the engine writes and reads it)."""
-    return private_dir(cache_dir() / "prompts") / f"{conversation}.cache.safetensors"
+    return private_dir(cache_dir() / "prompts") / f"{conversation}{PROMPT_CACHE}"
+
+
+def forget_prompt_cache(conversation: str) -> None:
+    """Removes a conversation's saved KV cache, in which its tokens stand; also the parts of several ranks."""
+    for file in prompt_cache(conversation).parent.glob(f"{glob.escape(conversation)}.*"):
+        if file.name.endswith(PROMPT_CACHE):
+            file.unlink(missing_ok=True)
 
 
 def shipped(name: str) -> Path:

@@ -162,10 +162,15 @@ class Score(Request, frozen=True, tag=True):
 
 
 class Leave(Request, frozen=True, tag=True):
-    """The conversation is not shown any more; write its cache to ``cache_file`` if given. Answered by `Done`."""
+    """The conversation is not shown any more; write its cache to ``cache_file`` if given. Answered by `Done`.
+
+    Attributes:
+        removed: The conversation went to the trash: remove the file instead.
+    """
 
     conversation: str
     cache_file: str | None = None
+    removed: bool = False
 
 
 class Cancel(Request, frozen=True, tag=True):

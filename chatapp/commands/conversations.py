@@ -11,6 +11,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from chatapp import paths
 from chatapp.commands.arguments import Parser
 from chatapp.conversation.search import Hit
 from chatapp.conversation.store import Store
@@ -136,6 +137,8 @@ def _each(arguments: argparse.Namespace, store: Store) -> int:
         try:
             id = place.find(name)
             act(id)
+            if not arguments.restore:
+                paths.forget_prompt_cache(id)
         except ChatappError as error:
             failed = error
             print(f"chatapp: {visible(str(error))}", file=sys.stderr)

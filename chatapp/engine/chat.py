@@ -68,7 +68,7 @@ class Chat:
             ChatappError: It cannot be loaded; the sentence says why.
         """
         ranks = reply.ranks
-        share = Share.of(ranks)
+        share = Share.of(request.model, ranks, reply.progress)
         loaded = ranks.together(lambda report: loading.load(request, report, share), reply.progress)
         chat = cls(loaded, request, _budgets(loaded, ranks), ranks)
         reply.send(chat._facts(request))
@@ -125,8 +125,11 @@ class Chat:
         score_text(request, self._loaded, self._template, reply)
 
     def leave(self, request: Leave, reply: Reply) -> None:
-        """Carries out `Leave`: writes the conversation's cache to its file, if saving is on."""
+        """Carries out `Leave`: writes the conversation's cache to its file, if saving is on, or removes that."""
         self._forget_candidates(request.conversation)
+        if request.removed and request.cache_file:
+            parts.remove(Path(request.cache_file), self._ranks)
+            return
         if not request.cache_file or not self._budgets.disk or request.conversation not in self._pool:
             return
         cache = self._pool.get(request.conversation)
@@ -223,5 +226,5 @@ def _budgets(loaded: LoadedModel, ranks: Ranks) -> settings.Cache:
     going_back, pool = ranks.least(default_checkpoint_bytes()), ranks.least(default_pool_bytes())
     going_back = going_back if shared.checkpoint_bytes is None else shared.checkpoint_bytes
     pool = pool if shared.pool_bytes is None else shared.pool_bytes
-    part, whole = sharding.own_part(loaded.model) if loaded.parallel == "pipeline" else (1, 1)
+    part, whole = sharding.own_part(loaded.model, ranks) if loaded.parallel == "pipeline" else (1, 1)
     return msgspec.structs.replace(shared, checkpoint_bytes=going_back * part // whole, pool_bytes=pool * part // whole)

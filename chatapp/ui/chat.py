@@ -8,23 +8,38 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from chatapp import paths
-from chatapp.client import EngineLost
 from chatapp.conversation.events import Message
 from chatapp.conversation.session import ConversationSession
 from chatapp.errors import ChatappError
-from chatapp.protocol import Choose, Ended, Forecast, Forecasted, Generate, Leave, Loaded, Role, Sampling, Started, Turn
+from chatapp.protocol import (
+    Choose,
+    Ended,
+    Forecast,
+    Forecasted,
+    Generate,
+    Leave,
+    Loaded,
+    Role,
+    Sampling,
+    Started,
+    Turn,
+)
 from chatapp.settings import Settings
 from chatapp.tokens import Alternative, Token
-from chatapp.ui.changes import Change, Rebuilt, Refused, Said
+from chatapp.ui.asking import Asking
+from chatapp.ui.changes import Change, Rebuilt, Refused
 from chatapp.ui.link import EngineLink
 from chatapp.ui.reply import Job, Reply
 from chatapp.ui.scores import PromptScores
+
+#: Id under which the system message is shown and edited; it is no message of the tree.
+SYSTEM = "system"
 
 
 class Chat:
@@ -50,7 +65,7 @@ class Chat:
         self._task: asyncio.Task[None] | None = None
         self._generation = 0
         self._candidates: dict[str, Ended] = {}
-        self._tasks: set[asyncio.Task[object]] = set()
+        self._asking = Asking(link, self.changes.append)
 
     # -- what is there
 
@@ -185,10 +200,9 @@ class Chat:
     def choose(self, id: str) -> None:
         """Shows one of several replies made at once, and makes it the cache's."""
         self.show(id)
-        client, ended = self._link.client, self._candidates.get(id)
-        if client is not None and ended is not None:
-            request = Choose(client.next_request(), generation=self._generation, candidate=ended.candidate)
-            self._background(self._ask_quietly(request))
+        number, ended = self._asking.number(), self._candidates.get(id)
+        if number is not None and ended is not None:
+            self._asking.have_soon(Choose(number, generation=self._generation, candidate=ended.candidate))
             # Until now the cache held the prompt only.
             read = self._started.prompt_tokens if self._started is not None else 0
             self.ended = msgspec.structs.replace(ended, cached=max(ended.cached, read + ended.tokens))
@@ -238,26 +252,45 @@ class Chat:
 
     # -- the engine
 
-    async def forecast(self, id: str, content: str, keep_following: bool) -> Forecasted | None:
-        """What would be read again if a message were edited so; None where the engine cannot say now."""
-        client, loaded = self._link.client, self._link.status.loaded
-        message = self.session.conversation.messages.get(id)
-        if client is None or loaded is None or message is None or self.busy:
+    async def forecast(self, id: str, content: str, keep_following: bool) -> Forecasted | str | None:
+        """What would be read again if a message, or the system message, were edited so.
+
+        Returns:
+            The engine's forecast; a sentence where it would refuse the edited conversation; None where it cannot say
+            now.
+        """
+        number, loaded = self._asking.number(), self._link.status.loaded
+        if number is None or loaded is None or self.busy:
             return None
-        before = self._turns(loaded, message.parent)
-        turns = (*before, Turn(_role(message), content))
-        if keep_following:
-            turns += self._turns(loaded, self.session.conversation.head)[len(turns) :]
+        turns = self._edited(loaded, id, content, keep_following)
+        if not turns:
+            return None
         request = Forecast(
-            client.next_request(),
+            number,
             self.id,
             turns,
             continue_last=turns[-1].role == "assistant",
             cache_file=self.cache_file,
             thinking=self.option("thinking", self._settings.thinking),
         )
-        answer = await self._ask_quietly(request)
+        try:
+            answer = await self._asking.ask(request)
+        except ChatappError as error:
+            return str(error)
         return answer if isinstance(answer, Forecasted) else None
+
+    def _edited(self, loaded: Loaded, id: str, content: str, keep_following: bool) -> tuple[Turn, ...]:
+        """The conversation after an edit; empty where there is nothing to answer or to go on with."""
+        shown = self._turns(loaded, self.session.conversation.head)
+        if id == SYSTEM:
+            system = (Turn("system", content.strip()),) if content.strip() else ()
+            rest = tuple(turn for turn in shown if turn.role != "system")
+            return (*system, *rest) if rest else ()
+        message = self.session.conversation.messages.get(id)
+        if message is None:
+            return ()
+        turns = (*self._turns(loaded, message.parent), Turn(_role(message), content))
+        return (*turns, *shown[len(turns) :]) if keep_following else turns
 
     @property
     def cache_file(self) -> str | None:
@@ -268,13 +301,24 @@ class Chat:
 
     async def leave(self) -> None:
         """Tells the engine that the conversation is not shown any more; it saves what it has read of it."""
-        client = self._link.client
-        if client is not None and self.started is not None:
-            await self._ask_quietly(Leave(client.next_request(), self.id, self.cache_file))
+        number = self._asking.number()
+        if number is not None and self.started is not None:
+            await self._asking.have(Leave(number, self.id, self.cache_file))
 
-    def leave_soon(self) -> None:
-        """As `leave`, without waiting."""
-        self._background(self.leave())
+    def leave_soon(self, removed: bool = False) -> None:
+        """As `leave`, without waiting; `at_rest` when it is done.
+
+        Args:
+            removed: It went to the trash: what was saved is removed instead.
+        """
+        number = self._asking.number()
+        if number is not None and (self.started is not None or removed):
+            self._asking.have_soon(Leave(number, self.id, self.cache_file, removed))
+
+    @property
+    def at_rest(self) -> bool:
+        """Nothing was asked of the engine that it has not answered."""
+        return self._asking.at_rest
 
     def _answer(self, job: Job) -> None:
         """Starts a reply."""
@@ -332,24 +376,6 @@ class Chat:
             system = self.session.conversation.system
             return (Turn("system", system),) if system else ()
         return self.session.turns(loaded.model, to=to)
-
-    async def _ask_quietly(self, request: Forecast | Choose | Leave) -> object:
-        client = self._link.client
-        if client is None:
-            return None
-        try:
-            return await client.ask(request)
-        except EngineLost as error:
-            self._link.lost(error, client)
-        except ChatappError as error:
-            if not isinstance(request, Forecast):
-                self.changes.append(Said(str(error), "warning"))
-        return None
-
-    def _background(self, coroutine: Coroutine[Any, Any, object]) -> None:
-        task = asyncio.create_task(coroutine)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     # -- checks
 

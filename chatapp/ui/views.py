@@ -10,12 +10,9 @@ from typing import cast, overload
 from chatapp.conversation.events import Message
 from chatapp.protocol import Role, Started
 from chatapp.tokens import Finish, Token
-from chatapp.ui.chat import Chat
+from chatapp.ui.chat import SYSTEM, Chat
 from chatapp.ui.reply import Reply
 from chatapp.ui.transcript import Memory, MessageView, TokenMap
-
-#: Id under which the system message is shown; it is no message of the tree.
-SYSTEM = "system"
 
 
 class Views:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from chatapp import paths
 from chatapp.conversation.session import ConversationSession
 from chatapp.conversation.store import Store
 from chatapp.settings import Settings
@@ -35,6 +36,7 @@ class Workspace:
         self.settings = settings
         self.downloads = Downloads(link)
         self._open: dict[str, Chat] = {}
+        self._left: list[Chat] = []  # closed; the engine may still save their caches
         self.chat = self._add(chat)
 
     def _add(self, session: ConversationSession) -> Chat:
@@ -69,15 +71,19 @@ class Workspace:
             return  # what waits in memory stays there; `tend` tries again
         chat.leave_soon()
         chat.session.close()
-        del self._open[chat.id]
+        self._left.append(self._open.pop(chat.id))
 
     def forget(self, id: str) -> None:
-        """Closes a conversation that goes to the trash, its reply stopped."""
+        """Closes a conversation that goes to the trash, its reply stopped; what the engine saved of it is removed."""
         chat = self._open.pop(id, None)
         if chat is not None:
             chat.stop()
-            chat.leave_soon()
             chat.session.close()
+            self._left.append(chat)
+        for chat in self._left:
+            if chat.id == id:
+                chat.leave_soon(removed=True)  # after what it may still be saving
+        paths.forget_prompt_cache(id)
 
     @property
     def elsewhere(self) -> list[Chat]:
@@ -87,6 +93,10 @@ class Workspace:
     def tend(self) -> list[Said]:
         """Looks after what is not shown: closes what has ended, and returns what the person should hear."""
         said, self.downloads.told = self.downloads.told, []
+        for chat in self._left:
+            said += [change for change in chat.changes if isinstance(change, Said)]
+            chat.changes.clear()
+        self._left = [chat for chat in self._left if not chat.at_rest]
         for chat in [chat for chat in self._open.values() if chat is not self.chat]:
             said += [change for change in chat.changes if isinstance(change, Said)]
             back = [change for change in chat.changes if isinstance(change, PromptBack)]
@@ -113,7 +123,9 @@ class Workspace:
             if chat.stop():
                 await chat.settled()
         await self._leave_all()
-        told = [sentence for chat in self._open.values() if (sentence := chat.session.close())]
+        said = [change for chat in self._open.values() for change in chat.changes if isinstance(change, Said)]
+        told = [change.text for change in said if change.severity != "information"]
+        told += [sentence for chat in self._open.values() if (sentence := chat.session.close())]
         await self.downloads.close()
         await self.link.close()
         return told

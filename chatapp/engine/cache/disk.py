@@ -20,13 +20,14 @@ import mlx_lm
 import msgspec
 from mlx_lm.models import cache as stock
 
+from chatapp import paths
 from chatapp.engine.cache import layers as kv
 from chatapp.engine.cache.ladder import Checkpoint, Kind
 from chatapp.engine.cache.saved import Saved
 from chatapp.engine.cache.session import SessionCache
 
-#: How the files are named; MLX goes by the last part.
-SUFFIX = ".cache.safetensors"
+#: How the files' names end.
+SUFFIX = paths.PROMPT_CACHE
 
 #: Bytes that all saved caches of a folder may take, unless told otherwise.
 DISK_BUDGET = 4 * 1024**3

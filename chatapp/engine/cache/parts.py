@@ -40,6 +40,12 @@ def load(cache: SessionCache, path: Path, fingerprint: str, ranks: Ranks) -> str
     return reason or _ELSEWHERE.format("could not read its part of the saved prompt cache, which was ignored")
 
 
+def remove(path: Path, ranks: Ranks) -> None:
+    """Removes what `save` wrote, if anything."""
+    own = path if ranks.size == 1 else _part(path, ranks)
+    own.unlink(missing_ok=True)
+
+
 _ELSEWHERE = "Another rank {}; its log says why."
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from chatapp.ui import external
 from chatapp.ui.actions.base import Group
 from chatapp.ui.changes import Refused
-from chatapp.ui.views import SYSTEM
+from chatapp.ui.chat import SYSTEM
 from chatapp.ui.widgets.edit_box import Editing
 
 
