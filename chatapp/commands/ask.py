@@ -121,7 +121,10 @@ async def _ask(arguments: argparse.Namespace, settings: Settings, prompt: str, s
         ended = await _answer(request, _writer(arguments), question, run, saved)
         if request.cache_file and ended.finish != "error":
             # What was read need not be read again by the next call.
-            await run.engine.ask(Leave(run.engine.next_request(), request.conversation, request.cache_file))
+            leave = Leave(run.engine.next_request(), request.conversation, request.cache_file)
+            async for event in run.engine.request(leave):
+                if isinstance(event, Note):
+                    _tell(event)
     if ended.finish == "error":
         raise ChatappError(ended.message)
     if ended.pending is not None and not arguments.json:
@@ -174,6 +177,10 @@ def _writer(arguments: argparse.Namespace) -> Writer:
     return TextWriter(arguments.candidates, Painter() if arguments.heat else None)
 
 
+def _tell(note: Note) -> None:
+    print(f"chatapp: {visible(note.message)}", file=sys.stderr)
+
+
 async def _answer(request: Generate, writer: Writer, question: _Question, run: Running, saved: Saved | None) -> Ended:
     """Prints the answer as it comes, and saves it where its question was saved."""
     recorder = saved.recorder(run.load, run.loaded, request) if saved and question.message else None
@@ -194,7 +201,7 @@ async def _answer(request: Generate, writer: Writer, question: _Question, run: R
                     ended = event
                     writer.end(event)
                 case Note():
-                    print(f"chatapp: {visible(event.message)}", file=sys.stderr)
+                    _tell(event)
                 case _:
                     pass
     finally:

@@ -214,6 +214,15 @@ def test_the_oldest_saved_caches_make_room(tmp_path: Path) -> None:
     assert sorted(file.name[0] for file in tmp_path.iterdir()) == ["c", "d", "t"]
 
 
+def test_what_a_killed_process_left_half_written_is_removed_once_it_is_old(tmp_path: Path) -> None:
+    old, new = (tmp_path / f".{pid}.talk{disk.SUFFIX}" for pid in (1, 2))
+    for file in (old, new):
+        file.write_bytes(b"half")
+    os.utime(old, (1000, 1000))
+    _, path, _ = saved(tmp_path)
+    assert sorted(tmp_path.iterdir()) == [new, path]
+
+
 def test_a_budget_of_nothing_saves_nothing(tmp_path: Path) -> None:
     cache, path, _ = saved(tmp_path)
     path.unlink()

@@ -150,6 +150,12 @@ def test_the_next_call_reads_only_what_is_new(tiny_model: Path, program: Program
     assert second["reused"] >= first["prompt_tokens"]
     (paths.config_dir() / "config.toml").write_text("[cache]\ndisk = false\n")
     assert lines(program(*options, "Three?").stdout)[0]["method"] == "cold"
+    paths.prompt_cache(Store().find(name)).write_bytes(b"cut in half")
+    (paths.config_dir() / "config.toml").write_text("[cache]\ndisk_bytes = 1000\n")
+    told = program(*options, "Four?")
+    assert lines(told.stdout)[0]["method"] == "cold"
+    assert "damaged and was ignored" in told.stderr.splitlines()[0]
+    assert "more than all saved caches may take (1000)" in told.stderr.splitlines()[1]
 
 
 def test_a_question_that_cannot_be_answered_is_taken_back(tiny_model: Path, program: Program):

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import itertools
 import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,9 @@ DISK_BUDGET = 4 * 1024**3
 
 #: A file's checkpoints weigh no more than its live layers, or than this part of the budget of all files.
 _CHECKPOINTS = 32
+
+#: A file that was begun so long ago is not being written any more.
+_WRITING_SECONDS = 3600.0
 
 _FORMAT = "2"
 _MAGIC = b"chatapp-sha256:"
@@ -230,16 +234,26 @@ def _digest(file: Any, size: int) -> bytes:
 
 
 def _make_room(path: Path, budget: int) -> None:
-    """Removes the oldest saved caches of a folder, never the one just written, until the rest fits."""
-    files = sorted(_saved_in(path.parent), key=lambda file: file.stat().st_mtime, reverse=True)
-    total = 0
-    for file in [path, *(file for file in files if file != path)]:
-        total += file.stat().st_size
-        if total > budget and file != path:
+    """Removes the oldest saved caches of a folder until the rest fits, and what killed processes left half written.
+
+    Args:
+        path: The one just written; it stays.
+        budget: Bytes of all.
+    """
+    total = path.stat().st_size
+    for age, size, file in sorted((time.time() - stat.st_mtime, stat.st_size, file) for stat, file in _others(path)):
+        half_written = file.name.startswith(".")
+        if half_written and age < _WRITING_SECONDS:
+            continue
+        total += size
+        if half_written or total > budget:
+            total -= size
+            file.unlink(missing_ok=True)
+
+
+def _others(path: Path) -> Iterator[tuple[os.stat_result, Path]]:
+    """The other files of the folder that `save` made; another process may be removing some."""
+    for file in path.parent.iterdir():
+        if file.name.endswith(SUFFIX) and file != path:
             with contextlib.suppress(FileNotFoundError):
-                total -= file.stat().st_size
-                file.unlink()
-
-
-def _saved_in(folder: Path) -> Iterator[Path]:
-    yield from (file for file in folder.glob(f"*{SUFFIX}") if not file.name.startswith("."))
+                yield file.stat(), file
