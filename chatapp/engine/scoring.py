@@ -84,7 +84,7 @@ class Scorer:
 
     def _measure(self, logits: mx.array, following: list[int]) -> None:
         raw = metrics.spread(logits)
-        surprisal = -metrics.logprob(logits, mx.array(following)[:, None], raw.logsumexp)[:, 0]
+        surprisal = metrics.surprisal(logits, mx.array(following)[:, None], raw.logsumexp)[:, 0]
         ids = metrics.top(logits, self._alternatives) if self._alternatives else mx.zeros((len(following), 0))
         logprobs = metrics.logprob(logits, ids, raw.logsumexp) if self._alternatives else ids
         arrays = (raw.entropy, raw.varentropy, surprisal, ids, logprobs)

@@ -41,6 +41,15 @@ def test_top_p_keeps_the_smallest_set_that_reaches_the_mass(seed, vocab, p):
         assert keep.all() or row[keep].min() >= row[~keep].max()
 
 
+def test_top_p_leaves_masked_tokens_out_and_minds_neither_zero_nor_its_sign():
+    z = mx.array([[-math.inf, 0.0, -0.0, -math.inf, -3.0], [5.0, -math.inf, -math.inf, -math.inf, 5.0]])
+    assert kept(filters.top_p(z, 0.9)).tolist() == [
+        [False, True, True, False, False],
+        [True, False, False, False, True],
+    ]
+    assert kept(filters.top_p(z, 0.999)).tolist()[0] == [False, True, True, False, True]
+
+
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9, 0.99])
 def test_top_p_equals_mlx_lm(p):
     z = mx.array(random_logits(3, 1000))

@@ -10,7 +10,6 @@ import pytest
 from scipy import stats
 
 from chatapp.engine.samplers import ModelFacts, create
-from chatapp.engine.samplers.standard import TOP_P_POOL
 from chatapp.errors import UsageError
 from chatapp.protocol import Sampling
 from tests.sampling.test_metrics import reference
@@ -196,7 +195,6 @@ def test_a_bad_option_is_one_sentence_that_names_it(sampling, words):
 @pytest.mark.parametrize("penalty", [{}, {"repetition_penalty": 1.5}])
 @pytest.mark.parametrize("p", [0.3, 0.9, 0.95, 0.999])
 def test_top_p_without_top_k_is_measured_against_the_whole_vocabulary(p, penalty):
-    """Only the likeliest tokens are sorted; what is kept is what sorting everything would keep."""
     vocab = 20_000
     z = np.random.default_rng(9).standard_normal((1, vocab)).astype(np.float32) * 4
     sampler = create("standard")
@@ -214,9 +212,23 @@ def test_top_p_without_top_k_is_measured_against_the_whole_vocabulary(p, penalty
     assert doubt.sampled_entropy.item() == pytest.approx(-(kept * np.log(kept)).sum(), abs=1e-3)
 
 
-def test_top_p_of_a_nearly_flat_distribution_looks_at_its_pool():
+def test_top_p_of_a_flat_distribution_keeps_every_equal_token():
     z = np.zeros((1, 20_000), np.float32)
     sampler = create("standard")
     config = sampler.configure(Sampling(top_p=0.9), ModelFacts(20_000))
     _, doubt, _ = sampler(mx.array(z), None, NO_HISTORY, config, sampler.start(config, (0,)))
-    assert doubt.sampled_entropy.item() == pytest.approx(math.log(TOP_P_POOL), abs=1e-4)
+    assert doubt.sampled_entropy.item() == pytest.approx(math.log(20_000), abs=1e-4)
+
+
+def test_top_p_of_a_nearly_flat_distribution_is_exact():
+    """No two tokens are equal, and the set has tens of thousands of them."""
+    vocab, p = 128_000, 0.95
+    z = np.random.default_rng(4).standard_normal((1, vocab)).astype(np.float32)
+    sampler = create("standard")
+    config = sampler.configure(Sampling(top_p=p), ModelFacts(vocab))
+    _, doubt, _ = sampler(mx.array(z), None, NO_HISTORY, config, sampler.start(config, (0,)))
+    probabilities = np.sort(np.exp(z[0].astype(np.float64)))[::-1]
+    probabilities /= probabilities.sum()
+    kept = probabilities[: np.searchsorted(np.cumsum(probabilities), p) + 1]
+    kept /= kept.sum()
+    assert doubt.sampled_entropy.item() == pytest.approx(-(kept * np.log(kept)).sum(), abs=1e-4)

@@ -129,7 +129,7 @@ class CandidateGenerator(Generic[Config, State]):
         try:
             while batch.live:
                 count += 1
-                following = batch.feed(current.token) if ahead and not self.limits.last(count) else None
+                following = batch.feed(current) if ahead and not self.limits.last(count) else None
                 readings = steps.read(current)
                 if following is not None:
                     self._note(batch.live, readings)
@@ -142,7 +142,7 @@ class CandidateGenerator(Generic[Config, State]):
                 if self.cancelled():
                     break
                 if following is None:
-                    following = batch.feed(current.token)
+                    following = batch.feed(current)
                     self._note(batch.live, readings)
                 current = following
             for row in batch.live:
@@ -214,14 +214,15 @@ class _Batch(Generic[Config, State]):
         self._layers = kv.expand(owner.cache.layers, len(self.live))
         return self._draw(look.rows([0] * len(self.live)))
 
-    def feed(self, token: mx.array) -> Step:
-        """Feeds each growing reply its drawn token, shape ``(replies,)``, and starts the next draw."""
+    def feed(self, drawn: Step) -> Step:
+        """Feeds each growing reply its drawn token and starts the next draw."""
+        token = drawn.token
         self._history = steps.extend(self._history, token, self._lookback)
         if len(self.live) == len(token):
-            return self._draw(self._run(token[:, None], self._layers))
+            return self._draw(self._run(token[:, None], self._layers), drawn)
         look = self._run(token[mx.array(self.live)][:, None], self._layers)
         places = [self.live.index(row) if row in self.live else 0 for row in range(len(token))]
-        return self._draw(look.rows(places))
+        return self._draw(look.rows(places), drawn)
 
     def cache_of(self, row: int) -> list[Any]:
         """The cache of one growing reply."""
@@ -240,12 +241,12 @@ class _Batch(Generic[Config, State]):
         wants_scores = owner.sampler.wants_scores(owner.config)
         return steps.look(owner.model, ids, layers, owner.probe, wants_scores, owner.attention)
 
-    def _draw(self, look: Look) -> Step:
+    def _draw(self, look: Look, before: Step | None = None) -> Step:
         owner = self._owner
         step, self._state = steps.sample(
             look.logits, look.scores, self._history, owner.sampler, owner.config, self._state, owner.limits.alternatives
         )
         pausing = owner.limits.pause_above is not None
         step = steps.agree([step._replace(attention=look.attention)], owner.same, pausing)[0]
-        mx.async_eval(step.arrays())
+        steps.launch(step, before)
         return step

@@ -21,7 +21,7 @@ Config = TypeVar("Config")
 State = TypeVar("State")
 
 #: Every so many tokens the buffers that MLX keeps for reuse are given back, as mlx-lm does.
-_CLEAR_EVERY = 256
+CLEAR_EVERY = 256
 
 
 class DecodeCache(Protocol):
@@ -153,7 +153,7 @@ class TokenGenerator(Generic[Config, State]):
             following: Step | None = None
             if ahead and not self.limits.last(count):
                 history = steps.extend(history, current.token, lookback)
-                following, state = self._launch(current.token[:, None], history, state)
+                following, state = self._launch(current.token[:, None], history, state, current)
             reading = steps.read(current)[0]
             if following is not None:
                 self.cache.read([reading.id])
@@ -165,16 +165,16 @@ class TokenGenerator(Generic[Config, State]):
                 following, state = self._launch(current.token[:, None], history, state)
                 self.cache.read([reading.id])
             current = following
-            if count % _CLEAR_EVERY == 0:
+            if count % CLEAR_EVERY == 0:
                 mx.clear_cache()
 
-    def _launch(self, ids: mx.array, history: mx.array, state: State) -> tuple[Step, State]:
-        """Starts a step that reads ``ids``, shape ``(1, n)``, without waiting for it."""
+    def _launch(self, ids: mx.array, history: mx.array, state: State, before: Step | None = None) -> tuple[Step, State]:
+        """Starts a step that reads ``ids``, shape ``(1, n)``, without waiting for it or for the step before it."""
         wants_scores = self.sampler.wants_scores(self.config)
         seen = steps.look(self.model, ids, self.cache.layers, self.probe, wants_scores, self.attention)
         step, state = steps.sample(
             seen.logits, seen.scores, history, self.sampler, self.config, state, self.limits.alternatives
         )
         step = steps.agree([step._replace(attention=seen.attention)], self.same, self.limits.pause_above is not None)[0]
-        mx.async_eval(step.arrays())
+        steps.launch(step, before)
         return step, state

@@ -7,6 +7,7 @@ Nothing is remembered between calls but in the state that is handed back, and al
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import mlx.core as mx
@@ -136,16 +137,21 @@ def doubt(
         sampled_entropy: Of the distribution drawn from; None for a greedy choice.
         state: Index of what was done; None for the first of the sampler's states.
     """
-    surprisal = -metrics.logprob(logits, token[:, None], raw.logsumexp)[:, 0]
-    zeros = mx.zeros(token.shape)
+    surprisal = metrics.surprisal(logits, token[:, None], raw.logsumexp)[:, 0]
     return Doubt(
         raw.entropy,
         raw.varentropy,
         surprisal,
-        zeros if sampled_entropy is None else sampled_entropy,
-        mx.zeros(token.shape, mx.uint32) if state is None else state.astype(mx.uint32),
+        _zeros(token.size, mx.float32) if sampled_entropy is None else sampled_entropy,
+        _zeros(token.size, mx.uint32) if state is None else state.astype(mx.uint32),
         raw.logsumexp,
     )
+
+
+@cache
+def _zeros(batch: int, dtype: mx.Dtype) -> mx.array:
+    """Shape ``(batch,)``; made once, since every operation of a step counts."""
+    return mx.zeros((batch,), dtype)
 
 
 def step_key(seed: int, index: int, use: int = 0) -> mx.array:

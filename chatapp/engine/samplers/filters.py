@@ -12,7 +12,6 @@ import math
 
 import mlx.core as mx
 
-_LOG2_E = math.log2(math.e)
 _BLOCK = 256
 
 
@@ -50,23 +49,21 @@ def penalize(
     return logits
 
 
-def top_p(logits: mx.array, p: float, logsumexp: mx.array | None = None) -> mx.array:
+def top_p(logits: mx.array, p: float) -> mx.array:
     """Keeps the smallest set of likeliest tokens whose mass reaches p (Holtzman et al. 2020), the rest at -inf.
 
     Tokens as likely as the last one kept are kept too.
 
     Args:
-        logits: Shape ``(batch, n)``.
+        logits: Shape ``(batch, n)``, float32.
         p: The mass, above 0 and below 1.
-        logsumexp: Of the whole distribution, shape ``(batch,)``, where ``logits`` are only its likeliest tokens.
     """
-    descending = -mx.sort(-logits, axis=-1)
-    total = mx.logsumexp(descending, axis=-1) if logsumexp is None else logsumexp
-    weights = mx.exp(descending - total[:, None])
-    mass_above = mx.cumsum(weights, axis=-1, inclusive=False)
-    last = (mass_above < p).sum(axis=-1, keepdims=True) - 1
-    threshold = mx.take_along_axis(descending, last, axis=-1)
-    return mx.where(logits < threshold, -math.inf, logits)
+    behind = mx.abs(logits.max(axis=-1, keepdims=True) - logits)
+    # Floats from 0 up are in the order of their bits, and a CPU sorts whole numbers in 0.6 of the time.
+    ranked = mx.sort(behind.view(mx.uint32), axis=-1).view(mx.float32)
+    mass = mx.cumsum(mx.power(math.e, -ranked), axis=-1)
+    last = (mass < p * mass[:, -1:]).sum(axis=-1, keepdims=True)
+    return mx.where(behind > mx.take_along_axis(ranked, last, axis=-1), -math.inf, logits)
 
 
 def min_p(logits: mx.array, p: float) -> mx.array:
@@ -107,7 +104,7 @@ def draw(logits: mx.array, noise: mx.array) -> mx.array:
         logits: Shape ``(batch, n)``; -inf is never drawn.
         noise: Two uniform numbers in [0, 1) for each row, shape ``(batch, 2)``.
     """
-    weights = mx.power(2.0, (logits - logits.max(axis=-1, keepdims=True)) * _LOG2_E)
+    weights = mx.power(math.e, logits - logits.max(axis=-1, keepdims=True))
     rows, count = weights.shape
     width = min(_BLOCK, count)
     blocks = mx.pad(weights, [(0, 0), (0, -count % width)]).reshape(rows, -1, width)

@@ -1,8 +1,7 @@
 """Plain sampling: the usual options, all optional, applied in one documented order.
 
-Logit bias, then penalties; at temperature 0 the likeliest token is taken. Else top-k, top-p within those (without
-top-k: within the `TOP_P_POOL` likeliest), min-p, XTC - all of them on the distribution at temperature 1, as in mlx-lm
-and llama.cpp - and at last the temperature.
+Logit bias, then penalties; at temperature 0 the likeliest token is taken. Else top-k, top-p within those, min-p, XTC -
+all of them on the distribution at temperature 1, as in mlx-lm and llama.cpp - and at last the temperature.
 """
 
 from __future__ import annotations
@@ -16,12 +15,6 @@ from chatapp.engine.samplers import filters, options
 from chatapp.engine.samplers.base import AttentionScores, Doubt, ModelFacts, doubt, step_key
 from chatapp.errors import UsageError
 from chatapp.protocol import Sampling
-
-#: How many of the likeliest tokens top-p looks at where top-k is off: sorting the whole vocabulary takes a tenth of a
-#: small model's step. So a set of more than 2,048 tokens, which takes a nearly flat distribution, is cut to that; with
-#: a p above `TOP_P_POOLED` such sets are common, and everything is sorted.
-TOP_P_POOL = 2048
-TOP_P_POOLED = 0.95
 
 #: How many of the latest tokens the penalties look at, unless ``penalty_context`` says otherwise.
 PENALTY_CONTEXT = 64
@@ -128,8 +121,7 @@ class Standard:
         if cfg.temperature == 0:
             token = mx.argmax(adjusted, axis=-1)
             return token, doubt(raw, logits, token), following
-        logsumexp = metrics.logsumexp(adjusted) if cfg.penalties.active else raw.logsumexp
-        ids, drawn_from = candidates(adjusted, logsumexp, cfg, state)
+        ids, drawn_from = candidates(adjusted, cfg, state)
         place = filters.draw(drawn_from, filters.uniforms(keys(state), 2))
         token = place if ids is None else mx.take_along_axis(ids, place[:, None], axis=-1)[:, 0]
         untouched = cfg.temperature == 1 and not cfg.filtered and not cfg.penalties.active
@@ -137,21 +129,18 @@ class Standard:
         return token, doubt(raw, logits, token, sampled_entropy), following
 
 
-def candidates(
-    logits: mx.array, logsumexp: mx.array, cfg: StandardConfig, state: StandardState
-) -> tuple[mx.array | None, mx.array]:
+def candidates(logits: mx.array, cfg: StandardConfig, state: StandardState) -> tuple[mx.array | None, mx.array]:
     """What may be drawn: token ids (None for the whole vocabulary, in order) and the logits to draw with.
 
-    With top-k or top-p only a few candidates are looked at from there on, so that the other filters cost next to
-    nothing.
+    With top-k only a few candidates are looked at from there on, so that the other filters cost next to nothing.
     """
     ids = None
-    pool = cfg.top_k or (TOP_P_POOL if cfg.top_p <= TOP_P_POOLED else 0)
-    if 0 < pool < logits.shape[-1]:
-        ids = metrics.top(logits, pool)
+    if 0 < cfg.top_k < logits.shape[-1]:
+        # In their order, so that a last bit of difference in the logits does not change which token a number draws.
+        ids = metrics.top(logits, cfg.top_k)
         logits = mx.take_along_axis(logits, ids, axis=-1)
     if cfg.top_p < 1:
-        logits = filters.top_p(logits, cfg.top_p, None if cfg.top_k else logsumexp)
+        logits = filters.top_p(logits, cfg.top_p)
     if cfg.min_p:
         logits = filters.min_p(logits, cfg.min_p)
     if cfg.xtc_probability:
