@@ -64,10 +64,11 @@ class EngineLost(ChatappError):  # noqa: N818 - it is what happened
 
 
 class RequestFailed(ChatappError):  # noqa: N818 - it is what happened
-    """The engine answered `Failed`: its sentence, and its ``kind``."""
+    """The engine answered `Failed`: its sentence, its ``kind``, and whether the loaded model was ``kept``."""
 
-    def __init__(self, message: str, kind: str) -> None:
+    def __init__(self, message: str, kind: str, kept: bool = False) -> None:
         super().__init__(message, kind)
+        self.kept = kept
         self.exit_code = {"usage": 2, "cancelled": 130}.get(kind, 1)
 
 
@@ -201,7 +202,7 @@ class Engine:
                     raise event
                 if isinstance(event, Failed):
                     endings = 0
-                    raise RequestFailed(event.message, event.kind)
+                    raise RequestFailed(event.message, event.kind, event.kept)
                 endings -= isinstance(event, _LAST_EVENTS)
                 yield event
         finally:

@@ -15,6 +15,7 @@ import mlx.core as mx
 
 from chatapp import protocol
 from chatapp.engine.chat import Chat
+from chatapp.engine.fetching import Fetched as Ready
 from chatapp.engine.fetching import fetch
 from chatapp.engine.ranks import Ranks
 from chatapp.engine.reply import Reply
@@ -80,7 +81,8 @@ class Server:
         try:
             self._carry_out(request, reply)
         except ChatappError as error:
-            reply.send(Failed(request.request, error.kind, str(error)))
+            kept = isinstance(request, Load) and self._chat is not None
+            reply.send(Failed(request.request, error.kind, str(error), kept))
         except Exception as error:  # the process's border: the person hears of it, the log has the rest
             if self._ranks.size > 1:
                 raise  # the other ranks wait in the middle of this request: see `chatapp.engine.distributed`
@@ -91,14 +93,14 @@ class Server:
         match request:
             case Load():
                 Chat.check(request)
-                self._chat = None  # first, so that two models are never in memory together
+                if self._chat is not None:  # a model that cannot be had does not cost the one that is loaded
+                    self._fetch(request.model, reply)
+                self._chat = None  # before loading, so that two models are never in memory together
                 gc.collect()
                 mx.clear_cache()
                 self._chat = Chat.load(request, reply)
             case Fetch():
-                ready = self._ranks.together(
-                    lambda report: fetch(request.model, report, ranks=self._ranks.size), reply.progress
-                )
+                ready = self._fetch(request.model, reply)
                 reply.send(Fetched(request.request, request.model, str(ready.folder), ready.bytes))
             case Generate():
                 self._loaded().generate(request, reply)
@@ -114,6 +116,9 @@ class Server:
                 reply.send(Done(request.request))
             case _:
                 raise UsageError(f"The engine does not answer {type(request).__name__} here.")
+
+    def _fetch(self, model: str, reply: Reply) -> Ready:
+        return self._ranks.together(lambda report: fetch(model, report, ranks=self._ranks.size), reply.progress)
 
     def _loaded(self) -> Chat:
         if self._chat is None:

@@ -11,9 +11,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from chatapp.client import EngineClient, EngineLost
+from chatapp.client import EngineClient, EngineLost, RequestFailed
 from chatapp.errors import ChatappError
 from chatapp.protocol import Cancel, Fetch, Fetched, Leave, Load, Loaded, Progress
+from chatapp.ui.changes import Said
 
 Phase = Literal["off", "starting", "loading", "ready", "failed", "lost"]
 
@@ -65,11 +66,21 @@ class EngineLink:
         self._make_load = load
         self._client: EngineClient | None = None
         self._settled = asyncio.Event()
+        self._in_use: EngineStatus | None = None  # of the model that was loaded last
+        self._refused: str = ""  # why the model that was asked for last is not the one in use
+        self._told: list[Said] = []
         self._opening: asyncio.Task[None] | None = None
         self._asking: asyncio.Task[None] | None = None
 
     def open(self, model: str) -> None:
-        """Starts an engine (if none runs) and loads a model, in the background; `ready` waits for it."""
+        """Starts an engine (if none runs) and loads a model, in the background; `ready` waits for it.
+
+        Where it cannot be loaded, the model that was in use goes on, or is loaded again.
+        """
+        self._refused = ""
+        self._load(model)
+
+    def _load(self, model: str) -> None:
         if self._opening and not self._opening.done():
             self._opening.cancel()
         self._settled.clear()
@@ -79,8 +90,7 @@ class EngineLink:
     def restart(self) -> None:
         """Ends the engine, if it still runs, and starts another one with the same model."""
         client, self._client = self._client, None
-        model = self.status.model
-        self.open(model)
+        self.open(self.status.model)
         if client is not None:
             closing = asyncio.create_task(client.close(), name="close engine")
             closing.add_done_callback(_forget)
@@ -91,8 +101,12 @@ class EngineLink:
         Raises:
             NotReady: The engine or the model did not come up, or none was ever started.
         """
+        waited = False
         while self.status.phase in ("starting", "loading"):
             await self._settled.wait()
+            waited = True
+        if waited and self._refused:  # what was asked for is not to be answered by another model unasked
+            raise NotReady(self._refused)
         if self._client is None or self.status.loaded is None or self.status.phase != "ready":
             raise NotReady(self.status.message or "No model is loaded: F4 chooses one.")
         return self._client, self.status.loaded
@@ -107,7 +121,14 @@ class EngineLink:
         if self.status.phase == "lost" or client is not self._client:
             return
         self._client = None
-        self._settle(EngineStatus("lost", self.status.model, message=str(error)))
+        # What is started again is what worked last, not a model that the engine died of.
+        model = self._in_use.model if self._in_use is not None else self.status.model
+        self._settle(EngineStatus("lost", model, message=str(error)))
+
+    def take_told(self) -> list[Said]:
+        """What the person should hear since the last call."""
+        told, self._told = self._told, []
+        return told
 
     def check(self) -> None:
         """Notices an engine that ended while nothing was asked of it."""
@@ -166,11 +187,29 @@ class EngineLink:
                         self.status = replace(self.status, progress=event)
                     elif isinstance(event, Loaded):
                         given = {name: getattr(request, name) for name in ("keep", "kv_bits", "adapter")}
-                        self._settle(EngineStatus("ready", model, loaded=event, given=given))
+                        self._in_use = EngineStatus("ready", model, loaded=event, given=given)
+                        self._settle(self._in_use)
         except EngineLost as error:
             self.lost(error, self._client)
         except ChatappError as error:
+            self._go_on_without(model, error)
+
+    def _go_on_without(self, model: str, error: ChatappError) -> None:
+        """A model could not be loaded: the one that was in use stays, or is loaded again if the engine gave it up."""
+        before, self._in_use = self._in_use, None
+        kept = isinstance(error, RequestFailed) and error.kept
+        if before is None or (before.model == model and not kept):
             self._settle(EngineStatus("failed", model, message=str(error)))
+            return
+        stays = f"{before.model} stays in use." if kept else f"{before.model} is loaded again."
+        self._refused = f"{error} {stays}"
+        self._told.append(Said(self._refused, "error"))
+        if kept:
+            self._in_use = before
+            self._settle(before)
+        else:
+            self._opening = None  # it is this task, which ends here
+            self._load(before.model)
 
     def _settle(self, status: EngineStatus) -> None:
         self.status = status

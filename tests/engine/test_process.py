@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import shutil
 import signal
 import sys
 import time
@@ -169,7 +170,7 @@ async def test_leaving_the_loop_cancels(engine: Engine):
     assert isinstance(await engine.ask(Leave(engine.next_request(), "c")), Done)
 
 
-async def test_what_fails_leaves_the_engine_running(engine: Engine, tmp_path: Path):
+async def test_what_fails_leaves_the_engine_running(engine: Engine, tiny_model: Path, tmp_path: Path):
     hello = (Turn("user", "Hello"),)
     wrong = [
         (Generate(1001, "c", hello, Sampling(sampler="nosuch")), "nosuch"),
@@ -183,8 +184,16 @@ async def test_what_fails_leaves_the_engine_running(engine: Engine, tmp_path: Pa
         with pytest.raises(RequestFailed, match=word):
             await engine.ask(request)
     assert one(await generate(engine, *hello), Ended).finish in ("stop", "length")
-    with pytest.raises(RequestFailed):
+    with pytest.raises(RequestFailed) as refused:
         await engine.ask(Load(1006, str(tmp_path / "nothing")))
+    assert refused.value.kept
+    assert one(await generate(engine, *hello), Ended).finish in ("stop", "length")
+    damaged = shutil.copytree(tiny_model, tmp_path / "damaged")
+    for weights in damaged.glob("*.safetensors"):
+        weights.write_bytes(weights.read_bytes()[:-8])
+    with pytest.raises(RequestFailed) as refused:
+        await engine.ask(Load(1006, str(damaged)))
+    assert not refused.value.kept
     with pytest.raises(RequestFailed, match="load one"):
         await engine.ask(Generate(1007, "c", hello))
 

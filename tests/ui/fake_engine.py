@@ -87,6 +87,8 @@ class FakeEngine:
         gate: While it is cleared, no token comes: for tests that need a reply in flight.
         loading: While it is cleared, models stay half loaded and half fetched.
         failure: A `Failed` to answer the next `Generate` with.
+        loaded: Name of the model that is loaded.
+        spares: A model that cannot be loaded leaves the loaded one as it is.
     """
 
     def __init__(
@@ -110,6 +112,8 @@ class FakeEngine:
         self.loading = asyncio.Event()
         self.loading.set()
         self.failure: Failed | None = None
+        self.loaded = ""
+        self.spares = True
         self._numbers = itertools.count(1)
         self._cancelled: set[int] = set()
         self._read: dict[str, list[str]] = {}
@@ -156,7 +160,7 @@ class FakeEngine:
         async for event in events:
             self._check()
             if isinstance(event, Failed):
-                raise RequestFailed(event.message, event.kind)
+                raise RequestFailed(event.message, event.kind, event.kept)
             yield event
 
     async def ask(self, request: AnyRequest) -> AnyEvent:
@@ -185,8 +189,11 @@ class FakeEngine:
         await asyncio.sleep(self.load_delay)
         await self.loading.wait()
         if request.model not in self.models:
-            yield Failed(request.request, "model", f"No model is called {request.model}; chatapp models lists them.")
+            self.loaded = self.loaded if self.spares else ""
+            sentence = f"No model is called {request.model}; chatapp models lists them."
+            yield Failed(request.request, "model", sentence, kept=bool(self.loaded))
             return
+        self.loaded = request.model
         yield Loaded(
             request.request,
             model=request.model,

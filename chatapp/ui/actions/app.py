@@ -53,7 +53,9 @@ class AppActions(Group):
             return
         from chatapp.ui.screens.models import ModelsScreen
 
-        self.app.push_screen(ModelsScreen(self.workspace.downloads, self.workspace.link.status.model), self._load)
+        status = self.workspace.link.status
+        in_use = status.model if status.phase == "ready" else ""
+        self.screen.ask(ModelsScreen(self.workspace.downloads, in_use), self._load)
 
     def _load(self, name: str | None) -> None:
         if not name:
@@ -61,7 +63,7 @@ class AppActions(Group):
         if self.chat.busy or self.workspace.elsewhere:
             raise Refused("A reply is being written with the loaded model; Esc stops it.")
         self.workspace.link.open(name)
-        self.say(f"{name} is loaded; replies carry the name of the model that wrote them.")
+        self.say(f"{name} is being loaded; replies carry the name of the model that wrote them.")
 
     def restart(self, argument: str) -> None:
         if self.workspace.link.status.phase == "off":
@@ -91,12 +93,11 @@ class AppActions(Group):
             if name is not None:
                 app.looks.choose(name)
 
-        app.push_screen(PickScreen("Theme", [(name, name) for name in names], app.theme, preview), chosen)
+        self.screen.ask(PickScreen("Theme", [(name, name) for name in names], app.theme, preview), chosen)
 
     def new(self, argument: str) -> None:
         if self.screen.edit_box.editing is not None:
             raise Refused("Finish the edit first: Enter takes it over, Esc leaves it.")
-        self.screen.keep_draft()
         self.workspace.new()
         self.screen.show_chat()
         self.screen.focus_prompt()
@@ -128,7 +129,7 @@ class AppActions(Group):
             ("leave", "Leave all the same"),
         ]
         what = "1 change is" if lines == 1 else f"{lines} changes are"
-        self.app.push_screen(PickScreen(f"{what} not on the disk", values, "again"), self._unsaved_chosen)
+        self.screen.ask(PickScreen(f"{what} not on the disk", values, "again"), self._unsaved_chosen)
 
     def _unsaved_chosen(self, choice: str | None) -> None:
         if choice == "again":
@@ -138,15 +139,11 @@ class AppActions(Group):
         elif choice == "elsewhere":
             from chatapp.ui.screens.ask import AskScreen
 
-            self.app.push_screen(AskScreen("Folder for the conversations", str(Path.home())), self._leave_with_copies)
+            self.screen.ask(AskScreen("Folder for the conversations", str(Path.home())), self._leave_with_copies)
 
     def _leave_with_copies(self, folder: str | None) -> None:
         if not folder:
             return
-        try:
-            paths = [save_copy(chat.session, folder) for chat in self.workspace.unsaved()]
-        except Refused as error:
-            self.say(str(error), "error")
-            return
+        paths = [save_copy(chat.session, folder) for chat in self.workspace.unsaved()]
         self.app.farewell += [f"Written to {path}; `chatapp import` takes it in." for path in paths]
         self.app.exit()

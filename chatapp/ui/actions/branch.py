@@ -29,7 +29,7 @@ class BranchActions(Group):
             return
         from chatapp.ui.screens.ask import AskScreen
 
-        self.app.push_screen(AskScreen("Name of this branch"), lambda name: self._name(chat, name or ""))
+        self.screen.ask(AskScreen("Name of this branch"), lambda name: self._name(chat, name or ""))
 
     def _name(self, chat: Chat, name: str) -> None:
         name = " ".join(name.split())
@@ -73,7 +73,7 @@ class BranchActions(Group):
                 do(chat, name)
 
         values = [(name, f"{name}  {self._end_of(chat, name)}") for name in sorted(branches)]
-        self.app.push_screen(PickScreen(question, values, chat.branch_name), picked)
+        self.screen.ask(PickScreen(question, values, chat.branch_name), picked)
 
     def _end_of(self, chat: Chat, name: str) -> str:
         """The beginning of a branch's last message."""

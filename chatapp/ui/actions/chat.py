@@ -34,7 +34,7 @@ class ChatActions(Group):
 
         self._writable()
         screen = SamplingScreen(self.chat.option("sampling", {}), self.chat.sampling, self._model_sampling())
-        self.app.push_screen(screen, self._take_sampling)
+        self.screen.ask(screen, self._take_sampling)
 
     def _model_sampling(self) -> Sampling:
         loaded = self.workspace.link.status.loaded
@@ -80,7 +80,7 @@ class ChatActions(Group):
         from chatapp.ui.screens.ask import AskScreen
 
         title = self.chat.session.conversation.title
-        self.app.push_screen(AskScreen("Title of this conversation", title), self._rename)
+        self.screen.ask(AskScreen("Title of this conversation", title), self._rename)
 
     def _rename(self, title: str | None) -> None:
         if title and title.strip():

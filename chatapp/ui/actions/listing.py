@@ -21,7 +21,6 @@ class ListActions(Group):
         if self.screen.edit_box.editing is not None:
             raise Refused("Finish the edit first: Enter takes it over, Esc leaves it.")
         chosen = self._chosen()
-        self.screen.keep_draft()
         if chosen.id != self.chat.id:
             self.workspace.open(chosen.id)
             self.screen.show_chat()
@@ -49,7 +48,7 @@ class ListActions(Group):
         from chatapp.ui.screens.ask import AskScreen
 
         chosen = self._chosen()
-        self.app.push_screen(
+        self.screen.ask(
             AskScreen("Title of the conversation", chosen.title), lambda title: self._rename(chosen.id, title)
         )
 

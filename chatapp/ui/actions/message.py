@@ -111,7 +111,7 @@ class MessageActions(Group):
                 self.chat.choose(id)
                 self.screen.tick()
 
-        self.app.push_screen(CompareScreen(title, views, current, self.transcript), chosen)
+        self.screen.ask(CompareScreen(title, views, current, self.transcript), chosen)
 
     def delete(self, argument: str) -> None:
         self.chat.delete(self._tree_target())

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from chatapp.ui import commands, external
 from chatapp.ui.actions.base import Group
+from chatapp.ui.prompt import standins
 from chatapp.ui.prompt.attachments import attach
 
 
@@ -22,7 +23,7 @@ class PromptActions(Group):
             await self.screen.run(call.action.id, call.argument)
             return
         # Files are looked for in what was written, not in what was pasted.
-        message = area.chips.unfold(attach(commands.literal(area.text), Path.cwd()))
+        message = area.chips.unfold(attach(commands.literal(standins.take_out(area.text)), Path.cwd()))
         self.chat.send(message)
         self.screen.history.add(text)
         area.show_text("")

@@ -94,7 +94,7 @@ class TokenActions(Group):
                 self.screen.tick()
 
         title = f"Paused: the next token has {pending.entropy:.2f} nats. Which one?"
-        self.app.push_screen(PickScreen(title, values), chosen)
+        self.screen.ask(PickScreen(title, values), chosen)
 
     def _cursor(self) -> tuple[str, int]:
         message, index = self.transcript.message_cursor, self.transcript.token_cursor

@@ -1,10 +1,10 @@
-"""The main screen: puts the widgets together, runs actions, and carries what a `Chat` tells to the widgets."""
+"""The main screen: puts the widgets together and runs actions; `Clock` carries what a `Chat` tells to the widgets."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-from typing import TYPE_CHECKING, ClassVar, cast
+from collections.abc import Awaitable, Callable
+from typing import ClassVar, TypeVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -16,15 +16,15 @@ from textual.widgets import Static
 from chatapp.errors import ChatappError
 from chatapp.text import visible
 from chatapp.ui.actions.groups import Groups
-from chatapp.ui.changes import Change, Drawn, Grew, Paused, PromptBack, Rebuilt, Refused, Said, Severity
+from chatapp.ui.changes import Refused, Severity
 from chatapp.ui.heat import RAMPS, Heat
 from chatapp.ui.keymap import Keymap, Scope, bindings
-from chatapp.ui.link import EngineStatus
 from chatapp.ui.prompt.drafts import Drafts
 from chatapp.ui.prompt.history import History
 from chatapp.ui.prompt.prompt import Prompt, PromptArea
+from chatapp.ui.screens.clock import RATE, Clock
 from chatapp.ui.screens.sizes import LOW, WIDTHS
-from chatapp.ui.transcript import ThinkTags, Transcript
+from chatapp.ui.transcript import Transcript
 from chatapp.ui.views import Views, memory
 from chatapp.ui.widgets.banner import Banner
 from chatapp.ui.widgets.context_bar import ContextBar, Window
@@ -34,22 +34,11 @@ from chatapp.ui.widgets.legend import Legend
 from chatapp.ui.widgets.pane import TranscriptPane
 from chatapp.ui.widgets.side import InspectorPanel
 from chatapp.ui.widgets.sparkline import DoubtSparkline
-from chatapp.ui.widgets.status import StatusLine, cached_tokens, parts
+from chatapp.ui.widgets.status import StatusLine, cached_tokens
 from chatapp.ui.widgets.welcome import Welcome
 from chatapp.ui.workspace import Workspace
 
-if TYPE_CHECKING:
-    from chatapp.ui.app import ChatApp
-
-#: Clock of the screen, in ticks a second.
-RATE = 30
-
-#: Ticks between changes of the status line's figures while a reply is written: they can be read, and most frames
-#: draw the transcript only.
-_FIGURES = 5
-
-#: Ticks between attempts to write what the disk did not take.
-_SAVING = 10 * RATE
+Answer = TypeVar("Answer")
 
 #: Groups of actions that would pull the rug from under an open editor, and what of them is harmless.
 _CHANGING = ("message", "token", "chat", "list", "branch")
@@ -75,38 +64,38 @@ class ChatScreen(Screen[None]):
         self.groups = Groups(self)
         self.history = History()
         self._drafts = Drafts()
-        self.views = Views(workspace.chat)
+        self._shown = workspace.chat
+        self.views = Views(self._shown)
         self.pane = TranscriptPane()
         self.transcript = self.pane.transcript
         self.edit_box = EditBox()
         self.prompt = Prompt(keymap, "Write a message  (/ for commands)")
         self._title = Static(id="title", markup=False)
-        self._banner = Banner()
-        self._welcome = Welcome(keymap)
+        self.banner = Banner()
+        self.welcome = Welcome(keymap)
         self._legend = Legend(id="legend")
         self._window = ContextBar(id="window")
-        self._status = StatusLine()
-        self._hints = Hints(keymap)
-        self._draft_kept = True
-        self._ticks = 0
+        self.status = StatusLine()
+        self.hints = Hints(keymap)
+        self.draft_kept = True
         self._from_prompt = False
-        self._engine: EngineStatus | None = None
+        self._clock = Clock(self)
 
     # -- what is on it
 
     def compose(self) -> ComposeResult:
         yield self._title
         with Horizontal(id="middle"), Vertical(id="main"):
-            yield self._banner
-            yield self._welcome
+            yield self.banner
+            yield self.welcome
             yield self.pane
         with Horizontal(id="gauges"):
             yield self._legend
             yield self._window
         yield self.edit_box
         yield self.prompt
-        yield self._status
-        yield self._hints
+        yield self.status
+        yield self.hints
 
     @property
     def scope(self) -> Scope:
@@ -126,7 +115,7 @@ class ChatScreen(Screen[None]):
         self._use_ramp(self.workspace.settings.heat.ramp)
         self._shown_chat()
         self.focus_prompt()
-        self.set_interval(1 / RATE, self.tick)
+        self.set_interval(1 / RATE, self._clock.tick)
         for problem in self.keymap.problems:
             self.say(problem, "warning")
 
@@ -146,10 +135,25 @@ class ChatScreen(Screen[None]):
     async def run(self, id: str, argument: str = "") -> None:
         """Runs an action; what it refuses is said."""
         method, own = self.groups.method(id)
-        try:
+
+        def allowed() -> Awaitable[None] | None:
             self._must_not_disturb(id)
-            result = method(argument or own)
-            if inspect.isawaitable(result):
+            return method(argument or own)
+
+        await self._attempt(allowed)
+
+    def ask(self, dialog: Screen[Answer], then: Callable[[Answer | None], Awaitable[None] | None]) -> None:
+        """Shows a dialog and does something with its answer; what that refuses is said, as `run` does."""
+
+        async def answered(answer: Answer | None) -> None:
+            await self._attempt(lambda: then(answer))
+
+        self.app.push_screen(dialog, answered)
+
+    async def _attempt(self, do: Callable[[], Awaitable[None] | None]) -> None:
+        try:
+            result = do()
+            if result is not None:
                 await result
         except ChatappError as error:
             self.say(str(error), "warning")
@@ -168,108 +172,9 @@ class ChatScreen(Screen[None]):
         """Tells the person something for a few seconds."""
         self.notify(visible(text), severity=severity, markup=False, timeout=4 if severity == "information" else 8)
 
-    # -- the clock
-
     def tick(self) -> None:
-        """Takes what has happened since the last tick to the screen."""
-        self._ticks += 1
-        chat = self.workspace.chat
-        rebuild = False
-        grown: dict[str, list[Grew]] = {}
-        later: list[Change] = []
-        while chat.changes:
-            change = chat.changes.popleft()
-            match change:
-                case Rebuilt():
-                    rebuild = True
-                case Grew(message=message):
-                    grown.setdefault(message, []).append(change)
-                case _:
-                    later.append(change)
-        if rebuild:
-            self.rebuild()  # the views hold all tokens there are
-        else:
-            for message, parts_ in grown.items():
-                self.transcript.append_tokens(message, [token for part in parts_ for token in part.tokens])
-        for change in later:
-            self._tell(change)
-        self._look_around()
-
-    def _tell(self, change: Change) -> None:
-        match change:
-            case Said(text=text, severity=severity):
-                self.say(text, severity)
-            case PromptBack(text=text):
-                self._give_back(text)
-            case Drawn(messages=messages):
-                self.groups.message.choose_among(messages)
-            case Paused(message=message, pending=pending):
-                self.groups.token.ask_pending(message, pending)
-            case _:
-                pass
-
-    def _give_back(self, text: str) -> None:
-        area = self.prompt.area
-        if area.text.strip():
-            self.history.add(text)
-            self.say("Stopped before it was read; Ctrl+Up brings the message back.")
-            return
-        area.show_text(text)
-        self.focus_prompt()
-        self.say("Stopped before it was read; here is your message again.")
-
-    def _look_around(self) -> None:
-        """What is not told by the chat: the engine's state, other conversations, trouble with the disk."""
-        workspace = self.workspace
-        chat, link = workspace.chat, workspace.link
-        link.check()
-        if self._ticks % _FIGURES == 0 or not chat.busy:
-            self._status.show(parts(chat, link.status, workspace, bits=self.transcript.unit == "bits"))
-        if link.status is not self._engine:
-            self._engine_changed(link.status)
-        self._banner.show(self._lasting())
-        self._hints.show_scope(self.scope)
-        if self._ticks % RATE == 0:
-            self._each_second()
-
-    def _engine_changed(self, status: EngineStatus) -> None:
-        self._engine = status
-        self._welcome.follow(status)
-        if status.loaded is not None and status.loaded.think_open:
-            self.transcript.set_think_tags(ThinkTags(status.loaded.think_open, status.loaded.think_close))
-
-    def _each_second(self) -> None:
-        chat = self.workspace.chat
-        for said in self.workspace.tend():
-            self.say(said.text, said.severity)
-        self._say_notices()
-        if chat.session.read_only and chat.session.poll():
-            self.rebuild()
-        for problem in self._looks_problems():
-            self.say(problem, "warning")
-        if self._ticks % _SAVING == 0:
-            self.workspace.unsaved()  # tries to save again
-        self.transcript.refresh_scales()
-        self._show_memory()
-        if not self._draft_kept:
-            self.keep_draft()
-
-    def _looks_problems(self) -> list[str]:
-        looks = cast("ChatApp", self.app).looks
-        looks.poll()
-        problems, looks.problems = looks.problems, []
-        return problems
-
-    def _lasting(self) -> str:
-        """The most important thing that stays wrong; empty if nothing is."""
-        session, engine = self.workspace.chat.session, self.workspace.link.status
-        if session.trouble:
-            return f"Not saved, /save tries again. {session.trouble}"
-        if engine.phase == "lost":
-            return f"F5 starts the engine again; your conversation is safe. {engine.message}"
-        if engine.phase == "failed":
-            return f"F4 chooses another model. {engine.message}"
-        return f"{session.read_only} It is shown as it grows; b goes on in a copy." if session.read_only else ""
+        """Shows at once what has just been done, without waiting for the clock."""
+        self._clock.tick()
 
     # -- the transcript
 
@@ -283,14 +188,15 @@ class ChatScreen(Screen[None]):
         if views and place >= 0 and transcript.message_cursor is None:
             # Another version stands in the focused message's place.
             transcript.focus_message(views[min(place, len(views) - 1)].id, scroll=False)
-        self._welcome.display = not views
+        self.welcome.display = not views
         self.pane.display = bool(views)
         chat = self.workspace.chat
         branch = f"  ⎇ {chat.branch_name}" if chat.branch_name else ""
         self._title.update(visible((chat.session.conversation.title or "New chat") + branch))
-        self._show_memory()
+        self.show_memory()
 
-    def _show_memory(self) -> None:
+    def show_memory(self) -> None:
+        """Shows how full the window is, and what the model has forgotten."""
         chat, loaded = self.workspace.chat, self.workspace.link.status.loaded
         if loaded is None:
             return
@@ -309,8 +215,10 @@ class ChatScreen(Screen[None]):
         self.rebuild()
 
     def show_chat(self) -> None:
-        """Shows the workspace's conversation in place of the one shown."""
-        self.views = Views(self.workspace.chat)
+        """Shows the workspace's conversation in place of the one shown, whose draft is kept."""
+        self.keep_draft()
+        self._shown = self.workspace.chat
+        self.views = Views(self._shown)
         self.transcript.leave_tokens()
         self._shown_chat()
         busy = self.workspace.elsewhere
@@ -322,10 +230,11 @@ class ChatScreen(Screen[None]):
         self.transcript.follow()
         self.rebuild()
         self.prompt.area.show_text(self._drafts.load(self._draft_name))
-        self._draft_kept = True
-        self._say_notices()
+        self.draft_kept = True
+        self.say_notices()
 
-    def _say_notices(self) -> None:
+    def say_notices(self) -> None:
+        """Says what the conversation's file has to tell, once."""
         notices = self.workspace.chat.session.notices
         for notice in notices:
             self.say(notice, "warning")
@@ -334,16 +243,15 @@ class ChatScreen(Screen[None]):
     @property
     def _draft_name(self) -> str:
         """Conversations that are not begun yet share one draft."""
-        chat = self.workspace.chat
-        return chat.id if chat.session.conversation.messages else ""
+        return self._shown.id if self._shown.session.conversation.messages else ""
 
     @on(Prompt.Changed)
     def _draft_changed(self) -> None:
-        self._draft_kept = False
+        self.draft_kept = False
 
     def keep_draft(self) -> None:
         """Writes down what is in the prompt."""
-        self._draft_kept = True
+        self.draft_kept = True
         trouble = self._drafts.save(self._draft_name, self.prompt.area.full_text)
         if trouble:
             self.say(trouble, "warning")

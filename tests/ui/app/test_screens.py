@@ -181,18 +181,66 @@ async def test_the_model_is_switched_in_mid_conversation_and_replies_carry_its_n
         assert [load.model for load in s.engine.asked(Load)] == ["fake-model", "other"]
 
 
-async def test_a_model_that_cannot_be_loaded_is_said_and_another_can_be_chosen(tmp_path):
-    async with stage(tmp_path) as s:
-        await s.say("/model nonsense")
+async def test_a_first_model_that_cannot_be_loaded_is_said_and_another_can_be_chosen(tmp_path):
+    async with stage(tmp_path, FakeEngine(models=("other",)), ready=False) as s:
         await s.until(lambda: s.workspace.link.status.phase == "failed")
         await s.until(lambda: s.screen.query_one("#banner").display)
-        assert "No model is called nonsense" in str(s.screen.query_one("#banner").render())
+        assert "No model is called fake-model" in str(s.screen.query_one("#banner").render())
         await s.say("hello")
         assert s.texts == ["hello"]
-        await s.say("/model fake-model")
+        await s.say("/model other")
         await s.until(lambda: s.workspace.link.status.phase == "ready")
+        await s.until(lambda: not s.screen.query_one("#banner").display)
         await s.say("/regenerate")
         assert len(s.texts) == 2
+
+
+@pytest.mark.parametrize("spares", [True, False])
+async def test_where_another_model_cannot_be_loaded_the_one_in_use_goes_on(tmp_path, spares):
+    async with stage(tmp_path) as s:
+        s.engine.spares = spares
+        s.engine.loading.clear()
+        await s.say("/model nonsense")
+        s.screen.prompt.area.show_text("meanwhile")
+        await s.press("enter")
+        s.engine.loading.set()
+        await s.until(lambda: s.workspace.link.status.phase == "ready")
+        await s.settled()
+        words = "stays in use" if spares else "is loaded again"
+        assert any("No model is called nonsense" in text and f"fake-model {words}" in text for text in s.said)
+        assert s.texts == ["meanwhile"]  # the model that was not asked for does not answer by itself
+        await s.say("hello")
+        assert s.workspace.chat.path()[-1].model == "fake-model"
+        loads = ["fake-model", "nonsense"] if spares else ["fake-model", "nonsense", "fake-model"]
+        assert [load.model for load in s.engine.asked(Load)] == loads
+
+
+async def test_an_engine_that_dies_of_a_model_is_started_again_with_the_one_before(tmp_path):
+    async with stage(tmp_path, FakeEngine(models=("fake-model", "huge"))) as s:
+        s.engine.loading.clear()
+        await s.say("/model huge")
+        await s.until(lambda: s.workspace.link.status.phase == "loading")
+        s.engine.die("The engine was killed (by a person, or by the system for want of memory).")
+        s.engine.loading.set()
+        await s.until(lambda: s.workspace.link.status.phase == "lost")
+        await s.press("f5")
+        await s.until(lambda: s.workspace.link.status.phase == "ready")
+        assert s.workspace.link.status.model == "fake-model"
+
+
+async def test_a_model_picked_while_a_reply_is_written_is_refused_with_a_reason(tmp_path, two_models):
+    async with stage(tmp_path / "chats", FakeEngine(models=("fake-model", "here"))) as s:
+        s.engine.gate.clear()
+        s.screen.prompt.area.show_text("hello")
+        await s.press("enter")
+        await s.until(lambda: s.workspace.chat.reply and s.workspace.chat.reply.written)
+        await s.press("f4")
+        await s.until(lambda: s.app.screen.query_one(OptionList).option_count == 2)
+        await s.press("enter")
+        await s.until(lambda: any("A reply is being written with the loaded model" in text for text in s.said))
+        s.engine.gate.set()
+        await s.settled()
+        assert [load.model for load in s.engine.asked(Load)] == ["fake-model"]
 
 
 async def test_a_message_sent_while_the_model_loads_is_answered_when_it_is_ready(tmp_path):
