@@ -7,11 +7,13 @@ This table is the only place where a key is written down. Bindings, F1 help, the
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from textual.binding import Binding
+from textual.keys import KEY_NAME_REPLACEMENTS, Keys, key_to_character
 
 #: Where an action's keys work. Keys of an inner scope win over those of an outer one: tokens, then transcript, then
 #: anywhere; prompt, then anywhere; edit, then anywhere; list, then anywhere.
@@ -208,11 +210,15 @@ class Keymap:
         self.actions |= wanted
 
     def _known(self, overrides: Mapping[str, str]) -> Iterator[tuple[str, Action]]:
-        for id_, keys in overrides.items():
-            if id_ in self.actions:
-                yield id_, replace(self.actions[id_], keys=tuple(keys.replace(",", " ").split()))
-            else:
+        for id_, written in overrides.items():
+            if id_ not in self.actions:
                 self.problems.append(f"config.toml names no action of chatapp in [keys]: {id_}. F1 shows the ids.")
+                continue
+            keys = written.replace(",", " ").split()
+            complaints = [complaint for key in keys if (complaint := key_complaint(key))]
+            self.problems += [f"config.toml, keys of {id_}: {complaint}" for complaint in complaints]
+            if not complaints:
+                yield id_, replace(self.actions[id_], keys=tuple(keys))
 
     def _clash(self, wanted: Mapping[str, Action]) -> tuple[Action, str, Action] | None:
         """The first changed action that shares a key with another one, all changes taken together."""
@@ -238,7 +244,7 @@ class Keymap:
     def textual(self) -> dict[str, str]:
         """The overrides as `textual.app.App.set_keymap` takes them."""
         defaults = {action.id: action.keys for action in ACTIONS}
-        return {id_: ",".join(action.keys) for id_, action in self.actions.items() if action.keys != defaults[id_]}
+        return {id_: _bound(action) for id_, action in self.actions.items() if action.keys != defaults[id_]}
 
     def keys(self, id_: str) -> str:
         """An action's keys as they are shown to people."""
@@ -249,7 +255,7 @@ def bindings(*scopes: Scope) -> list[Binding]:
     """The Textual bindings of some scopes; each runs the screen's action ``do`` with the action's id."""
     return [
         Binding(
-            ",".join(action.keys),
+            _bound(action),
             f"screen.do('{action.id}')",
             action.label,
             id=action.id,
@@ -258,8 +264,13 @@ def bindings(*scopes: Scope) -> list[Binding]:
             tooltip=action.help,
         )
         for action in ACTIONS
-        if action.scope in scopes and action.keys
+        if action.scope in scopes
     ]
+
+
+def _bound(action: Action) -> str:
+    """An action's keys for Textual; a key that no terminal sends where there are none, for Textual wants one."""
+    return ",".join(action.keys) or f"no-key-{action.id}"
 
 
 def commands(actions: Iterable[Action] = ACTIONS) -> dict[str, Action]:
@@ -293,11 +304,32 @@ def shown_key(key: str) -> str:
     return "+".join([*(modifier.capitalize() for modifier in modifiers), _SHOWN.get(last, last.upper())])
 
 
+#: Keys that a terminal sends as another one.
+_SENT_AS = {"ctrl+i": "tab", "ctrl+m": "enter", "ctrl+[": "escape", "ctrl+left_square_bracket": "escape"}
+_MODIFIERS = {"ctrl", "shift", "alt", "super", "hyper", "meta"}
+_NAMED = {key.value for key in Keys} | set(KEY_NAME_REPLACEMENTS.values())
+
+
+def key_complaint(key: str) -> str | None:
+    """Why a key of config.toml can never be pressed; None if it can."""
+    *modifiers, last = key.split("+")
+    if key.lower() in _SENT_AS:
+        return f"terminals send {shown_key(_SENT_AS[key.lower()])} for {key}."
+    if unknown := [modifier for modifier in modifiers if modifier.lower() not in _MODIFIERS]:
+        return f"{unknown[0]!r} in {key} is none of {', '.join(sorted(_MODIFIERS))}."
+    if last in _NAMED or key_to_character(last) is not None:
+        return None
+    return f"no key is called {last!r}; keys are named like f9, pageup, slash or x."
+
+
 def normal_key(key: str) -> str:
     """Spelling variants of one key made alike, so that a clash is seen: ``G`` is what terminals send for shift+g."""
     *modifiers, last = key.strip().split("+")
     if modifiers == ["shift"] and len(last) == 1 and last.isalpha():
         return last.upper()
+    if len(last) == 1 and not last.isalnum():  # as Textual names it
+        name = unicodedata.name(last, last).lower().replace("-", "_").replace(" ", "_")
+        last = KEY_NAME_REPLACEMENTS.get(name, name)
     return "+".join([*sorted(modifier.lower() for modifier in modifiers), last])
 
 

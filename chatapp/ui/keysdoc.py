@@ -24,9 +24,9 @@ In `config.toml` (`chatapp locate` says where it is) give an action's id other k
 "app.new" = "ctrl+b"
 ```
 
-Keys are named as Textual names them (`ctrl+j`, `pageup`, `slash`, `G` for Shift+G). A clash with another action is told
-at the start, and the default stays. Terminals cannot tell Ctrl+I from Tab or Ctrl+M from Enter, and many swallow
-Ctrl+Enter and Alt+Enter.
+Keys are named as Textual names them (`ctrl+j`, `pageup`, `slash`, `G` for Shift+G); an empty text takes an action's
+keys away. A clash with another action, or a key that cannot be pressed, is told at the start, and the default stays.
+Terminals cannot tell Ctrl+I from Tab or Ctrl+M from Enter, and many swallow Ctrl+Enter and Alt+Enter.
 """
 
 _NOTES = {

@@ -12,6 +12,7 @@ from chatapp.ui import commands
 from chatapp.ui.actions.groups import Groups
 from chatapp.ui.keymap import ACTIONS, SCOPES, Keymap, normal_key, shown_key
 from chatapp.ui.keysdoc import document
+from chatapp.ui.screens.ask import AskScreen
 from tests.ui.app.stage import stage
 
 #: Moving about has keys only; everything else can be typed too.
@@ -90,6 +91,32 @@ def test_an_override_replaces_the_keys_and_a_clash_is_named():
     assert "message.regenerate" in clash
 
 
+@pytest.mark.parametrize(
+    ("key", "complaint"),
+    [
+        ("ctrl+i", "terminals send Tab"),
+        ("ctrl+m", "terminals send Enter"),
+        ("cmd+x", "'cmd' in cmd+x"),
+        ("f99", "no key is called 'f99'"),
+        ("ctrl+bananas", "no key is called 'bananas'"),
+    ],
+)
+def test_a_key_that_can_never_be_pressed_is_named(key, complaint):
+    keymap = Keymap({"app.new": f"f9 {key}"})
+    assert keymap.actions["app.new"].keys == ("ctrl+n",)
+    assert [complaint in problem and "app.new" in problem for problem in keymap.problems] == [True]
+
+
+@pytest.mark.parametrize("key", ["f12", "ctrl+shift+x", "?", "question_mark", "ä", "insert", "alt+1", "at", "ctrl+at"])
+def test_keys_by_all_their_names(key):
+    assert Keymap({"app.new": key}).problems == []
+
+
+@pytest.mark.parametrize(("one", "other"), [("?", "question_mark"), ("/", "slash"), ("-", "minus"), ("shift+x", "X")])
+def test_two_names_of_one_key_clash(one, other):
+    assert len(Keymap({"message.edit": one, "message.copy": other}).problems) == 1
+
+
 def test_swapping_two_keys_is_no_clash():
     keymap = Keymap({"message.edit": "r", "message.regenerate": "e"})
     assert keymap.problems == []
@@ -114,6 +141,16 @@ async def test_a_rebound_key_works_and_the_old_one_does_not(tmp_path):
         assert s.screen.transcript.heat == before
         await s.press("x")
         assert s.screen.transcript.heat == before.next
+
+
+async def test_an_action_without_a_key_gets_one_and_another_loses_its_own(tmp_path):
+    settings = Settings(keys={"message.units": "", "chat.rename": "f9"})
+    async with stage(tmp_path, settings=settings) as s:
+        await s.say("one")
+        await s.press("escape", "U")
+        assert s.screen.transcript.unit == "nats"
+        await s.press("f9")
+        assert isinstance(s.app.screen, AskScreen)
 
 
 def test_commands_complete_by_prefix_and_may_be_shortened():
