@@ -87,13 +87,20 @@ class ConversationSession:
 
     # Reading ---------------------------------------------------------------------------------------------------
 
+    @property
+    def growing(self) -> Message | None:
+        """In a read-only session: the reply that another process is writing, as far as it is on disk."""
+        partials = self.conversation.partials.values() if self.read_only else ()
+        return next((partial for partial in partials if partial.parent in (None, *self.conversation.messages)), None)
+
     def tokens(self, id: str) -> list[Token]:
         """Token records of a message, whose texts joined are its content; empty where there are none.
 
         Text that a person typed into the reply is one record with the id `records.TYPED` and no numbers.
         """
         found = self._records.get(id)
-        content = self.conversation.messages[id].content
+        message = self.conversation.messages.get(id) or self.conversation.partials[id]
+        content = message.content
         return found if "".join(token.text for token in found) == content else records.fit(found, content)
 
     def turns(self, model: str, *, to: str | None = None) -> tuple[Turn, ...]:

@@ -92,11 +92,14 @@ class Chat:
         return in_flight or self._started
 
     def path(self) -> list[Message]:
-        """The messages shown, those before a reply in flight while there is one."""
-        conversation = self.session.conversation
-        if self.reply is None or not self.reply.written:
+        """The messages shown, those before a reply in flight (here or in another process) while there is one."""
+        conversation, growing = self.session.conversation, self.session.growing
+        if self.reply is not None and self.reply.written:
+            parent = self._parent_in_flight(self.reply)
+        elif growing is not None:
+            parent = growing.parent
+        else:
             return conversation.path()
-        parent = self._parent_in_flight(self.reply)
         return conversation.path(parent) if parent else []
 
     def _parent_in_flight(self, reply: Reply) -> str | None:

@@ -33,6 +33,8 @@ class Views:
         views += [self._view(message) for message in chat.path()]
         if chat.reply is not None and chat.reply.written:
             views.append(_growing(chat.reply))
+        elif (elsewhere := chat.session.growing) is not None:
+            views.append(_followed(elsewhere, chat.session.tokens(elsewhere.id)))
         return views
 
     def one(self, id: str) -> MessageView:
@@ -67,6 +69,13 @@ def _growing(reply: Reply) -> MessageView:
     several = f"1 of {reply.job.candidates} at once" if reply.job.candidates > 1 else ""
     return MessageView(
         writer.id, "assistant", writer.text, tuple(writer.tokens), model=model, streaming=True, note=several
+    )
+
+
+def _followed(message: Message, tokens: Sequence[Token]) -> MessageView:
+    """A reply that another process is writing."""
+    return MessageView(
+        message.id, "assistant", message.content, tuple(tokens), model=short_model(message.model), streaming=True
     )
 
 

@@ -141,6 +141,19 @@ def _next(files: FaultyFiles, session: ConversationSession, name: str) -> int:
     return files.calls[start:].index(name)
 
 
+def test_what_is_moved_is_on_the_device_before_it_is_cut_off_or_takes_a_place(store):
+    """As after a power cut: the order of the calls is all that can be seen of it."""
+    files = FaultyFiles()
+    session = Store(store.folder, files=files).open(torn_file(store))
+    session.add_message("user", "two")
+    moved = files.calls[: files.calls.index("truncate")]
+    assert moved[len(moved) - 1 - moved[::-1].index("write") :] == ["write", "sync"]
+    session.path.unlink()
+    session.add_message("user", "three")
+    place = files.calls.index("replace")
+    assert files.calls[place - 2 : place + 2] == ["write", "sync", "replace", "sync_folder"]
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_read_only_folder_opens_read_only(store):
     session = store.new()

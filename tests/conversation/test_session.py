@@ -506,10 +506,14 @@ def test_a_reader_sees_a_reply_grow(store):
     writer = session.begin_reply()
     writer.append([token("so far")])
     reader.poll()
-    assert [m.content for m in reader.conversation.partials.values()] == ["so far"]
+    growing = reader.growing
+    assert growing is not None
+    assert growing.content == "so far"
+    assert [t.text for t in reader.tokens(growing.id)] == ["so far"]
+    assert session.growing is None
     writer.finish("stop")
     reader.poll()
-    assert not reader.conversation.partials
+    assert reader.growing is None
     assert contents(reader) == ["A", "so far"]
 
 

@@ -14,6 +14,7 @@ from chatapp.models.registry import ModelSpec, Registry
 from chatapp.protocol import Fetch, Generate, Load
 from chatapp.settings import Heat as HeatSettings
 from chatapp.settings import Settings
+from chatapp.tokens import Token
 from chatapp.ui.heat import RAMPS, parse_colours
 from chatapp.ui.palette import Palette
 from chatapp.ui.screens import models
@@ -124,6 +125,24 @@ async def test_a_conversation_that_another_program_has_open_is_shown_and_copied(
             await other.say("four")
             assert len(other.reopened()) == 6
         assert len(s.reopened()) == 4
+
+
+async def test_a_reply_that_another_program_writes_is_shown_as_it_grows(tmp_path):
+    async with stage(tmp_path) as s:
+        await s.say("one")
+        session = s.workspace.chat.session
+        async with stage(tmp_path, open_id=session.id) as other:
+            await other.until(lambda: len(other.texts) == 2)
+            session.clock = iter(range(0, 100, 5)).__next__
+            writer = session.begin_reply(session.conversation.path()[0].id, model="fake-model")
+            for text in ("so", " far"):
+                writer.append([Token(0, 7, text, 2.5, 0.0, 0.0, 0.0)])
+                await other.until(lambda: other.texts == ["one", writer.text])
+            shown = other.screen.transcript.document.entries[-1].view
+            assert (shown.streaming, [token.entropy for token in shown.tokens]) == (True, [2.5, 2.5])
+            writer.finish("stop")
+            await other.until(lambda: not other.screen.transcript.document.entries[-1].view.streaming)
+            assert other.texts == ["one", "so far"]
 
 
 @pytest.fixture
