@@ -52,7 +52,7 @@ class Group:
         self.rank = group.rank()
         self.size = group.size()
         self._host = socket.gethostname()
-        hosts = self._gather([zlib.crc32(self._host.encode())])
+        hosts = self.each([zlib.crc32(self._host.encode())])
         self.here = hosts.count(hosts[self.rank])
 
     def next_request(self, receive: Receive) -> bytes:
@@ -78,11 +78,18 @@ class Group:
         return bool(self._rank_0s([int(flag)])[0])
 
     def alike(self, numbers: Sequence[int]) -> bool:
-        rows = self._gather(numbers)
+        rows = self.each(numbers)
         return all(row == rows[0] for row in rows)
 
+    def each(self, numbers: Sequence[int]) -> list[list[int]]:
+        self._progress.reach()
+        row = mx.array([list(numbers)], mx.int64)
+        rows: Any = mx.distributed.all_gather(row, group=self._group).tolist()
+        self._progress.reach()
+        return rows
+
     def least(self, number: int) -> int:
-        return min(row[0] for row in self._gather([number]))
+        return min(row[0] for row in self.each([number]))
 
     def together(self, task: Callable[[Report], T], report: Report) -> T:
         failed = False
@@ -126,7 +133,7 @@ class Group:
 
     def _meet(self, busy: bool, failed: bool) -> tuple[bool, bool]:
         """Whether any rank is still at its task, and whether any has failed at it."""
-        rows = self._gather([int(busy), int(failed)])
+        rows = self.each([int(busy), int(failed)])
         return any(row[0] for row in rows), any(row[1] for row in rows)
 
     def _why(self, error: ChatappError | None) -> ChatappError:
@@ -134,8 +141,8 @@ class Group:
         words = b""
         if error is not None:
             words = msgspec.json.encode(_Failure(error.kind, str(error)[:_WORDS], self._host))
-        width = max(row[0] for row in self._gather([len(words)]))
-        said = [bytes(row) for row in self._gather(list(words.ljust(width)))]
+        width = max(row[0] for row in self.each([len(words)]))
+        said = [bytes(row) for row in self.each(list(words.ljust(width)))]
         rank = next(rank for rank, text in enumerate(said) if text.strip())
         failure = msgspec.json.decode(said[rank], type=_Failure)
         where = f"On {failure.host} (rank {rank}): " if rank else ""
@@ -145,11 +152,3 @@ class Group:
         shared: Any = self.same(mx.array(list(numbers), mx.uint32)).tolist()
         self._progress.reach()
         return shared
-
-    def _gather(self, numbers: Sequence[int]) -> list[list[int]]:
-        """Every rank's numbers, by rank; all ranks give equally many."""
-        self._progress.reach()
-        row = mx.array([list(numbers)], mx.int64)
-        rows: Any = mx.distributed.all_gather(row, group=self._group).tolist()
-        self._progress.reach()
-        return rows

@@ -34,14 +34,17 @@ class Fetched(msgspec.Struct, frozen=True):
         return sum(path.stat().st_size for path in self.folder.iterdir() if path.is_file())
 
 
-def fetch(model: str | ModelSpec, report: Report = silent, *, refresh: bool = False, ranks: int = 1) -> Fetched:
+def fetch(
+    model: str | ModelSpec, report: Report = silent, *, refresh: bool = False, rank: int = 0, ranks: int = 1
+) -> Fetched:
     """Makes a model ready, from wherever it comes.
 
     Args:
         model: A registry name, a source, a folder, a .gguf file, ``owner/repo``, or a spec.
         report: Progress; raises Interrupted to stop.
         refresh: Look for a newer revision of a hub model that is here already.
-        ranks: How many processes are to share the model; one that they cannot share is refused before its download.
+        rank: This process among those that are to share the model.
+        ranks: How many they are; a model that they cannot share is refused before its download.
 
     Raises:
         UsageError: There is no such model.
@@ -50,7 +53,7 @@ def fetch(model: str | ModelSpec, report: Report = silent, *, refresh: bool = Fa
     """
     spec = load_registry().find(model) if isinstance(model, str) else model
     try:
-        return _fetch(spec, report, refresh, ranks)
+        return _fetch(spec, report, refresh, rank, ranks)
     except OSError as error:
         # A folder that may not be written, a disk that filled up: what the modules below do not explain themselves.
         where = f"{error.filename}: " if error.filename else ""
@@ -60,11 +63,11 @@ def fetch(model: str | ModelSpec, report: Report = silent, *, refresh: bool = Fa
         ) from error
 
 
-def _fetch(spec: ModelSpec, report: Report, refresh: bool, ranks: int) -> Fetched:
+def _fetch(spec: ModelSpec, report: Report, refresh: bool, rank: int, ranks: int) -> Fetched:
     place = spec.place
     match place.kind:
         case "hf":
-            snapshot = hub.fetch_snapshot(place, report, refresh=refresh, ranks=ranks)
+            snapshot = hub.fetch_snapshot(place, report, refresh=refresh, rank=rank, ranks=ranks)
             return Fetched(spec, snapshot, snapshot.name)
         case "path":
             return Fetched(spec, _checked(Path(place.location)))

@@ -89,13 +89,13 @@ def load(request: Load, progress: Report = silent, share: Share | None = None) -
     """
     if request.trust_remote_code:
         raise UsageError("chatapp never runs code that comes with a model: choose a model of a type that mlx-lm knows.")
-    ready = fetch(request.model, progress, ranks=share.ranks if share else 1)
-    loaded = _load(ready, request, progress, share)
+    ready = share.ready if share else fetch(request.model, progress)
+    loaded = _load(ready, request, progress, share, share.room if share else fit.available_bytes())
     wanted = request.draft or loaded.spec.draft
     if not wanted or wanted == LOOKUP:
         return replace(loaded, draft=LOOKUP if wanted else None)
-    whole = Share(1, share.room - loaded.bytes) if share else None
-    draft = _load(fetch(wanted, progress), Load(request.request, model=wanted), progress, whole)
+    room = share.room - loaded.bytes if share else fit.available_bytes()
+    draft = _load(fetch(wanted, progress), Load(request.request, model=wanted), progress, None, room)
     if draft.tokenizer.get_vocab() != loaded.tokenizer.get_vocab():
         raise UsageError(
             f"{draft.spec.title} cannot draft for {loaded.spec.title}, their tokenizers differ: choose a smaller model "
@@ -104,15 +104,16 @@ def load(request: Load, progress: Report = silent, share: Share | None = None) -
     return replace(loaded, draft=draft)
 
 
-def _load(ready: Fetched, request: Load, progress: Report, share: Share | None) -> LoadedModel:
+def _load(ready: Fetched, request: Load, progress: Report, share: Share | None, room: int) -> LoadedModel:
     folder, spec = ready.folder, ready.spec
     adapter = _adapter(request.adapter or spec.adapter)
     config = read_config(folder, spec.title)
     check_config(config, spec.title)
-    counts = elements_by_type(check_files(folder, spec.title))
     ranks = share.ranks if share else 1
+    own = parallel.own_layers(config, share.rank, ranks) if share else None
+    weights = check_files(folder, spec.title, own)
+    counts = share.counts if share else elements_by_type(weights)
     kind = parallel.choose(config, spec.title, ranks) if ranks > 1 else None
-    room = share.room if share else fit.available_bytes()
     plan = precision.plan(config, counts, room * ranks)
     stays_quantized = bool(config.get("quantization") or config.get("quantization_config")) and not plan.unpack
     if adapter and kind == "tensor" and stays_quantized:
@@ -126,14 +127,14 @@ def _load(ready: Fetched, request: Load, progress: Report, share: Share | None) 
     decided = fit.decide(spec.title, need, context, request.max_kv_size or spec.max_kv_size or None, room)
 
     caveat = caveats.note(config)
-    model, config = _weights(folder, spec.title)
+    model, config = _weights(folder, spec.title, own)
     if adapter:
         _adapt(model, adapter, spec.title)
     precision.apply(model, plan)
     if adapter and kind == "tensor":
         sharding.fuse(model)
     if kind:
-        sharding.apply(model, kind, spec.title)
+        sharding.apply(model, kind, own, spec.title)
     _evaluate(model, spec.title, progress)
     conversion = read_conversion(folder)
     return LoadedModel(
@@ -152,11 +153,11 @@ def _load(ready: Fetched, request: Load, progress: Report, share: Share | None) 
     )
 
 
-def _weights(folder: Path, title: str) -> tuple[nn.Module, dict[str, Any]]:
+def _weights(folder: Path, title: str, own: range | None) -> tuple[nn.Module, dict[str, Any]]:
     if mx.metal.is_available():
         maybe_set_recommended_wired_limit()
     try:
-        return load_model(folder, lazy=True)
+        return load_model(folder, lazy=True) if own is None else sharding.load_part(folder, own)
     except _LIBRARY_ERRORS as error:
         raise ChatappError(
             f"{title} cannot be loaded from {folder} ({_first_line(error)}): its files do not fit together or "

@@ -56,6 +56,10 @@ class Ranks(Protocol):
         """Whether every rank gave the same numbers, each below 2**63."""
         ...
 
+    def each(self, numbers: Sequence[int]) -> list[list[int]]:
+        """Every rank's numbers, by rank, on every rank; all give equally many, each below 2**63."""
+        ...
+
     def least(self, number: int) -> int:
         """The smallest of the ranks' numbers."""
         ...
@@ -107,6 +111,9 @@ class Alone:
 
     def alike(self, numbers: Sequence[int]) -> bool:
         return True
+
+    def each(self, numbers: Sequence[int]) -> list[list[int]]:
+        return [list(numbers)]
 
     def least(self, number: int) -> int:
         return number

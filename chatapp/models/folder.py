@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,15 @@ from chatapp.errors import ChatappError
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "vocab.json", "tokenizer_config.json")
 
 #: Bytes of one element, by safetensors' names.
-_ITEM_BYTES = {
+ITEM_BYTES = {
     **dict.fromkeys(("F64", "I64", "U64"), 8),
     **dict.fromkeys(("F32", "I32", "U32"), 4),
     **dict.fromkeys(("F16", "BF16", "I16", "U16"), 2),
     **dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 1),
 }
+
+#: By their names a weight's layer is known, before and after mlx-lm renames them.
+_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 
 _MAX_HEADER = 100 * 1024 * 1024
 
@@ -41,17 +46,36 @@ def read_config(folder: Path, title: str) -> dict[str, Any]:
     return config
 
 
-def check_files(folder: Path, title: str) -> list[Path]:
+def layer_of(name: str) -> int | None:
+    """The layer that a weight belongs to; None for embeddings, the last norm and the head."""
+    found = _LAYER.search(name)
+    return int(found[1]) if found else None
+
+
+def needed_weights(folder: Path, own: range | None) -> set[str]:
+    """The weight files that the folder's index names, for some layers and what belongs to none; empty without one."""
+    return {file for name, file in _listed(folder).items() if own is None or layer_of(name) in (None, *own)}
+
+
+def check_files(folder: Path, title: str, own: range | None = None) -> list[Path]:
     """Checks that weights and tokenizer are there and that no weight file is cut short.
 
+    Args:
+        folder: mlx-lm's.
+        title: Names the model in the error.
+        own: The layers whose weights have to be there; None for all.
+
     Returns:
-        The weight files.
+        The weight files, of ``own`` layers and of what belongs to none.
 
     Raises:
         ChatappError: Something is missing or damaged; the sentence names it.
     """
     weights = sorted(folder.glob("model*.safetensors"))
-    missing = sorted(set(_listed(folder)) - {path.name for path in weights})
+    needed = needed_weights(folder, own)
+    missing = sorted(needed - {path.name for path in weights})
+    if own is not None and needed:
+        weights = [path for path in weights if path.name in needed]
     if missing:
         raise ChatappError(f"{title} lacks {missing[0]} in {folder}: fetch the model again.", "model")
     if not weights:
@@ -89,24 +113,26 @@ def read_header(path: Path) -> dict[str, Any]:
     return tensors
 
 
-def elements_by_type(weights: list[Path]) -> dict[str, int]:
-    """How many elements of each safetensors type (``BF16``, ``U32``…) the weight files hold."""
+def elements_by_type(weights: list[Path], wanted: Callable[[str], bool] = lambda name: True) -> dict[str, int]:
+    """How many elements of each safetensors type (``BF16``, ``U32``…) the weight files hold of the wanted names."""
     counts: dict[str, int] = {}
     for path in weights:
-        for tensor in read_header(path).values():
+        for name, tensor in read_header(path).items():
+            if not wanted(name):
+                continue
             first, last = tensor["data_offsets"]
             kind = tensor["dtype"]
-            counts[kind] = counts.get(kind, 0) + (last - first) // _ITEM_BYTES.get(kind, 1)
+            counts[kind] = counts.get(kind, 0) + (last - first) // ITEM_BYTES.get(kind, 1)
     return counts
 
 
-def _listed(folder: Path) -> list[str]:
-    """The weight files that the folder's index names; empty without an index."""
+def _listed(folder: Path) -> dict[str, str]:
+    """The file of each weight, by the folder's index; empty without an index."""
     path = folder / "model.safetensors.index.json"
     if not path.exists():
-        return []
+        return {}
     try:
-        names = json.loads(path.read_text("utf-8"))["weight_map"].values()
-        return [name for name in names if isinstance(name, str)]
+        files = json.loads(path.read_text("utf-8"))["weight_map"].items()
+        return {name: file for name, file in files if isinstance(file, str)}
     except (OSError, ValueError, KeyError, AttributeError) as error:
         raise ChatappError(f"{path} is damaged ({error}): fetch the model again.", "model") from None

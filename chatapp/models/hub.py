@@ -16,7 +16,7 @@ import msgspec
 from chatapp.errors import ChatappError
 from chatapp.models import parallel, transfer
 from chatapp.models.families import check_config
-from chatapp.models.folder import check_files, read_config
+from chatapp.models.folder import check_files, needed_weights, read_config
 from chatapp.models.progress import Report, Step
 from chatapp.models.sources import Source
 from chatapp.models.space import require_space
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: What an mlx-lm folder consists of. No code: nothing from a repository is run.
 PATTERNS = ("*.json", "model*.safetensors", "tokenizer.model", "*.tiktoken", "*.txt", "*.jinja")
+
+_WEIGHTS = ".safetensors"
 
 _API_TIMEOUT = 20.0
 
@@ -43,8 +45,8 @@ class RemoteFile(msgspec.Struct, frozen=True):
     blob: str
 
 
-def cached_snapshot(place: Source) -> Path | None:
-    """The folder of a repository that was fetched before and is complete, found without network."""
+def cached_snapshot(place: Source, rank: int = 0, ranks: int = 1) -> Path | None:
+    """The folder of a repository that was fetched before and is complete (for a rank), found without network."""
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
 
@@ -58,8 +60,8 @@ def cached_snapshot(place: Source) -> Path | None:
                 local_files_only=True,
             )
         )
-        read_config(folder, place.location)
-        check_files(folder, place.location)
+        config = read_config(folder, place.location)
+        check_files(folder, place.location, parallel.own_layers(config, rank, ranks))
     except (LocalEntryNotFoundError, HFValidationError, ChatappError, OSError):
         return None
     return folder
@@ -80,14 +82,15 @@ def cached_repositories() -> list[Source]:
     return [Source("hf", f"{owner}/{'--'.join(repo)}") for _, owner, *repo in names]
 
 
-def fetch_snapshot(place: Source, report: Report, *, refresh: bool = False, ranks: int = 1) -> Path:
-    """Downloads what is missing of a repository's revision.
+def fetch_snapshot(place: Source, report: Report, *, refresh: bool = False, rank: int = 0, ranks: int = 1) -> Path:
+    """Downloads what is missing of a repository's revision, for a rank of a pipeline the files of its layers.
 
     Args:
         place: A source of kind ``hf``.
         report: Progress per file, and overall (``file`` empty); raises Interrupted to stop.
         refresh: Ask for newer files, even if some are cached. A revision that is a commit never has any.
-        ranks: How many processes are to share the model.
+        rank: This process among those that are to share the model.
+        ranks: How many they are.
 
     Returns:
         The snapshot's folder in the shared cache; its name is the commit.
@@ -96,12 +99,12 @@ def fetch_snapshot(place: Source, report: Report, *, refresh: bool = False, rank
         Interrupted: ``report`` raised it. What was downloaded is kept and taken up next time.
         ChatappError: There is no such repository, it is gated, cannot be run, or the network or the disk failed.
     """
-    cached = cached_snapshot(place)
+    cached = cached_snapshot(place, rank, ranks)
     if cached is not None and not refresh:
         return cached
     report(Step("resolve", 0, 0, file=place.location))
     try:
-        return _fetch(place, report, ranks)
+        return _fetch(place, report, rank, ranks)
     except ChatappError:
         raise
     except transfer.errors() as error:
@@ -111,7 +114,7 @@ def fetch_snapshot(place: Source, report: Report, *, refresh: bool = False, rank
         raise problem from error
 
 
-def _fetch(place: Source, report: Report, ranks: int) -> Path:
+def _fetch(place: Source, report: Report, rank: int, ranks: int) -> Path:
     from huggingface_hub import HfApi, snapshot_download
     from huggingface_hub.utils import disable_progress_bars
 
@@ -122,17 +125,23 @@ def _fetch(place: Source, report: Report, ranks: int) -> Path:
     commit = info.sha or place.revision
     files = _needed(info)
     _refuse_unusable(place, info, files)
-    config = next(file for file in files if file.name == "config.json")
-    files.remove(config)
-    _download(place, commit, [config], report)
-    names = [config.name]
-    folder = Path(snapshot_download(place.location, revision=commit, allow_patterns=names))
-    check_config(read_config(folder, place.location), place.location)
+
+    def fetch(wanted: list[RemoteFile], revision: str | None) -> Path:
+        _download(place, commit, wanted, report)
+        names = [file.name for file in wanted]
+        return Path(snapshot_download(place.location, revision=revision, allow_patterns=names))
+
+    folder = fetch([file for file in files if file.name == "config.json"], commit)
+    config = read_config(folder, place.location)
+    check_config(config, place.location)
     if ranks > 1:
-        parallel.choose(read_config(folder, place.location), place.location, ranks)
-    _download(place, commit, files, report)
-    names += [file.name for file in files]
-    return Path(snapshot_download(place.location, revision=place.revision or None, allow_patterns=names))
+        parallel.choose(config, place.location, ranks)
+    own = parallel.own_layers(config, rank, ranks)
+    if own is not None:
+        fetch([file for file in files if not file.name.endswith(_WEIGHTS)], commit)
+        needed = needed_weights(folder, own)
+        files = [file for file in files if not needed or not file.name.endswith(_WEIGHTS) or file.name in needed]
+    return fetch(files, place.revision or None)
 
 
 def _needed(info: ModelInfo) -> list[RemoteFile]:

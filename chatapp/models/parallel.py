@@ -36,7 +36,7 @@ def choose(config: dict[str, Any], title: str, ranks: int) -> Kind:
         UsageError: The family has neither, or the number of ranks does not fit the model.
     """
     kinds = supported(str(config.get("model_type")))
-    text = {**config, **(config.get("text_config") or {})}
+    text = _text(config)
     odd = _undivided(text, ranks)
     layers = text.get("num_hidden_layers")
     if "tensor" in kinds and not odd:
@@ -56,20 +56,60 @@ def choose(config: dict[str, Any], title: str, ranks: int) -> Kind:
     )
 
 
+def own_layers(config: dict[str, Any], rank: int, ranks: int) -> range | None:
+    """The layers that a rank of a pipeline computes, and whose weights it needs; None where it needs all files.
+
+    mlx-lm's ``PipelineMixin`` divides so; a test and `chatapp.engine.sharding.apply` compare it with that.
+
+    Args:
+        config: The content of config.json.
+        rank: From 0, which has the last layers.
+        ranks: How many there are.
+    """
+    count = _text(config).get("num_hidden_layers")
+    if ranks == 1 or not isinstance(count, int) or not _has_mixin(str(config.get("model_type"))):
+        return None
+    try:
+        if choose(config, "", ranks) != "pipeline":
+            return None
+    except UsageError:
+        return None  # whoever loads it says why
+    base, extra = divmod(count, ranks)
+    behind = sum(base + (other < extra) for other in range(rank + 1, ranks))
+    return range(behind, behind + base + (rank < extra))
+
+
 @functools.cache
 def supported(model_type: str) -> frozenset[Kind]:
     """What mlx-lm's model file for a type offers."""
-    path = model_file(model_type)
-    if path is None:
-        return frozenset()
-    classes = {node.name: node for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.ClassDef)}
+    classes = _classes(model_type)
     found: set[Kind] = set()
     if "Model" in classes and "shard" in _methods(classes["Model"]):
         found.add("tensor")
-    inner = _class_of_inner_model(classes.get("Model"))
-    if inner in classes and ("pipeline" in _methods(classes[inner]) or "PipelineMixin" in _bases(classes[inner])):
+    inner = classes.get(_class_of_inner_model(classes.get("Model")))
+    if inner and ("pipeline" in _methods(inner) or "PipelineMixin" in _bases(inner)):
         found.add("pipeline")
     return frozenset(found)
+
+
+def _has_mixin(model_type: str) -> bool:
+    """Whether a type's layers are divided by mlx-lm's common rule."""
+    classes = _classes(model_type)
+    inner = classes.get(_class_of_inner_model(classes.get("Model")))
+    return inner is not None and "PipelineMixin" in _bases(inner)
+
+
+@functools.cache
+def _classes(model_type: str) -> dict[str, ast.ClassDef]:
+    """The classes of mlx-lm's model file for a type, by name."""
+    path = model_file(model_type)
+    body = ast.parse(path.read_text("utf-8")).body if path else []
+    return {node.name: node for node in body if isinstance(node, ast.ClassDef)}
+
+
+def _text(config: dict[str, Any]) -> dict[str, Any]:
+    """The sizes of the language model, which some families have in a table of their own."""
+    return {**config, **(config.get("text_config") or {})}
 
 
 def _undivided(text: dict[str, Any], ranks: int) -> str:

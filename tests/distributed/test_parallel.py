@@ -12,6 +12,7 @@ import pytest
 
 from chatapp.client import RequestFailed
 from chatapp.engine import loading, precision
+from chatapp.engine.fetching import fetch
 from chatapp.engine.sharding import Share
 from chatapp.errors import UsageError
 from chatapp.models import hub, parallel
@@ -90,7 +91,7 @@ def test_refused_before_its_weights_are_downloaded(monkeypatch: pytest.MonkeyPat
     folder = write_model(tmp_path / "model")
     monkeypatch.setattr(hub, "_download", lambda place, commit, files, report: fetched.extend(f.name for f in files))
     monkeypatch.setattr("huggingface_hub.snapshot_download", lambda *args, **options: str(folder))
-    monkeypatch.setattr(hub, "cached_snapshot", lambda place: None)
+    monkeypatch.setattr(hub, "cached_snapshot", lambda place, rank, ranks: None)
     files = [hub.RemoteFile("config.json", 10, "a"), hub.RemoteFile("model.safetensors", 10**9, "b")]
     monkeypatch.setattr(hub, "_needed", lambda info: list(files))
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *args, **options: _Info())
@@ -112,7 +113,7 @@ def test_an_adapter_of_a_model_that_stays_quantized_is_refused(monkeypatch: pyte
         (tmp_path / "adapter" / name).touch()
     request = Load(1, str(folder), adapter=str(tmp_path / "adapter"), max_kv_size=64)
     with pytest.raises(UsageError, match=r"is quantized, so its adapter cannot be divided among 2 ranks: fuse it"):
-        loading.load(request, share=Share(2, 1 << 40))
+        loading.load(request, share=Share(fetch(str(folder)), 0, 2, 1 << 40, {"F32": 1000}))
 
 
 class _Info:
