@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 
 from textual.app import App, ComposeResult
+from textual.pilot import Pilot
 
 from chatapp.tokens import Alternative, Token
 from chatapp.ui.heat import Heat
@@ -36,23 +37,7 @@ def prose(rng: random.Random, words: int) -> list[str]:
     while len(pieces) < words:
         kind = rng.random()
         if kind < 0.1:
-            pieces += [
-                "\n\n",
-                "```",
-                "python",
-                "\n",
-                "def",
-                " f",
-                "(x",
-                "):",
-                "\n",
-                "   ",
-                " return",
-                " x",
-                "\n",
-                "```",
-                "\n\n",
-            ]
+            pieces += CODE
         elif kind < 0.25:
             pieces += ["\n", "-", " **", rng.choice(WORDS), "**", " and", " `", rng.choice(WORDS), "`"]
         else:
@@ -105,69 +90,78 @@ def summary(times: list[float]) -> dict[str, float]:
     return {"p50": statistics.median(ordered), "p95": ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))]}
 
 
-async def measure(tokens: int, heat: Heat) -> dict[str, dict[str, float]]:
-    views = conversation(tokens)
+Figures = dict[str, dict[str, float]]
+
+
+async def measure(tokens: int, heat: Heat) -> Figures:
+    """All steps on a history of so many tokens."""
     rng = random.Random(1)
     app = Host()
     async with app.run_test(size=SIZE) as pilot:
         transcript = app.query_one(Transcript)
         transcript.heat = heat
         await pilot.pause()
-        figures: dict[str, dict[str, float]] = {}
-
-        def paint() -> None:
-            transcript.render_lines(transcript.size.region)
-
-        def opened() -> None:
-            transcript.set_messages(views)
-            paint()
-
-        figures["open"] = summary([timed(opened)])
-        slices = []
-        while not transcript.settled:
-            slices.append(timed(transcript.measure_some))
-        figures["idle slice"] = summary(slices or [0.0])
-        figures["lay out all"] = summary([sum(slices)])
-
+        views = conversation(tokens)
+        figures = opening(transcript, views)
         transcript.set_messages([*views, MessageView("live", "assistant", "", model="bench", streaming=True)])
         await pilot.pause()
-        ticks, at = [], 0
-        for _ in range(300):
-            pieces = prose(rng, 7)
-            batch = records(rng, pieces, at)
-            at += len(batch)
+        figures |= await streaming(transcript, pilot, rng)
+        return figures | cursors(transcript) | scrolling(transcript, rng)
 
-            def tick(batch: list[Token] = batch) -> None:
-                transcript.append_tokens("live", batch)
-                paint()
 
-            ticks.append(timed(tick))
-            if len(ticks) % 10 == 0:
-                await pilot.pause()
-        figures["stream tick (7 tokens)"] = summary(ticks)
+def paint(transcript: Transcript) -> None:
+    transcript.render_lines(transcript.size.region)
 
-        transcript.focus_message("live")
-        transcript.enter_tokens()
-        figures["token key"] = summary([timed(lambda: (transcript.move_token(1), paint())) for _ in range(100)])
-        figures["message key"] = summary([timed(lambda: (transcript.move_message(-1), paint())) for _ in range(20)])
-        scrolls = []
-        for _ in range(100):
-            y = rng.randrange(max(1, transcript.virtual_size.height))
 
-            def jump(y: int = y) -> None:
-                transcript.scroll_to(y=y, animate=False, force=True)
-                paint()
+def opening(transcript: Transcript, views: list[MessageView]) -> Figures:
+    def opened() -> None:
+        transcript.set_messages(views)
+        paint(transcript)
 
-            scrolls.append(timed(jump))
-        figures["jump to anywhere, frame"] = summary(scrolls)
+    figures = {"open": summary([timed(opened)])}
+    slices: list[float] = []
+    while not transcript.settled:
+        slices.append(timed(transcript.measure_some))
+    return figures | {"idle slice": summary(slices or [0.0]), "lay out all": summary([sum(slices)])}
 
-        def line_down() -> None:
-            transcript.scroll_to(y=transcript.scroll_offset.y + 1, animate=False, force=True)
-            paint()
 
-        transcript.scroll_to(y=0, animate=False, force=True)
-        figures["scroll a line, frame"] = summary([timed(line_down) for _ in range(100)])
-        return figures
+async def streaming(transcript: Transcript, pilot: Pilot[None], rng: random.Random) -> Figures:
+    ticks: list[float] = []
+    at = 0
+    for _ in range(300):
+        batch = records(rng, prose(rng, 7), at)
+        at += len(batch)
+
+        def tick(batch: list[Token] = batch) -> None:
+            transcript.append_tokens("live", batch)
+            paint(transcript)
+
+        ticks.append(timed(tick))
+        if len(ticks) % 10 == 0:
+            await pilot.pause()
+    return {"stream tick (7 tokens)": summary(ticks)}
+
+
+def cursors(transcript: Transcript) -> Figures:
+    transcript.focus_message("live")
+    transcript.enter_tokens()
+    steps = {"token key": (transcript.move_token, 1, 100), "message key": (transcript.move_message, -1, 20)}
+    return {
+        name: summary([timed(lambda move=move, by=by: (move(by), paint(transcript))) for _ in range(count)])
+        for name, (move, by, count) in steps.items()
+    }
+
+
+def scrolling(transcript: Transcript, rng: random.Random) -> Figures:
+    def jump(y: int) -> None:
+        transcript.scroll_to(y=y, animate=False, force=True)
+        paint(transcript)
+
+    height = max(1, transcript.virtual_size.height)
+    jumps = [timed(lambda: jump(rng.randrange(height))) for _ in range(100)]
+    jump(0)
+    lines = [timed(lambda: jump(transcript.scroll_offset.y + 1)) for _ in range(100)]
+    return {"jump to anywhere, frame": summary(jumps), "scroll a line, frame": summary(lines)}
 
 
 def main() -> None:
