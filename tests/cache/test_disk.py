@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import stat
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chatapp.engine.cache import disk
+from chatapp.engine.cache import layers as kv
 from chatapp.engine.cache.session import CacheLimits, SessionCache
 from tests import tiny
 from tests.cache import chat
@@ -70,6 +72,23 @@ def test_an_early_edit_after_reopening_a_rotated_chat_reads_what_it_would_have_b
     plan, _ = answer(again, shown.upto(2).add("user", words(5, 70)))
     assert plan.method == "disk"
     assert plan.reused > len(SYSTEM)
+
+
+@every_family
+@pytest.mark.parametrize("turns", [2, 3, 4])
+def test_a_chat_can_be_left_and_reopened_again_and_again(family: str, turns: int, tmp_path: Path) -> None:
+    """Shortly after rotation began too, when the first C columns and the latest ones overlap."""
+    cache, path, shown = saved(tmp_path, family, turns)
+    for _ in range(3):
+        again = SessionCache(cache.model, LIMITS)
+        assert disk.load(again, path, "model-1") is None
+        assert again.tokens == cache.tokens
+        for layer in kv.flat(again.layers):
+            ends = [(part.start, part.stop) for part in getattr(layer, "past", ())]
+            assert all(start < stop for start, stop in ends)
+            assert all(left[1] <= right[0] for left, right in itertools.pairwise(ends))
+        assert disk.save(again, path, "model-1") is None
+    answer(again, shown.upto(1))
 
 
 @every_family

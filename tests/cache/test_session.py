@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from chatapp.engine.cache import layers as kv
+from chatapp.engine.cache.rotating import BLOCK
 from chatapp.engine.cache.session import CacheLimits, SessionCache
 from chatapp.errors import UsageError
 from tests import tiny
@@ -262,6 +263,28 @@ def test_tokens_that_were_run_but_not_recorded_are_not_trusted(family: str) -> N
     shown = talk(cache, turns=2)
     cache.model(mx.array([[33]]), cache=cache.layers)
     answer(cache, shown.add("user", words(3, 3)))
+
+
+@every_family
+@pytest.mark.parametrize("budget", [0, 40_000])
+def test_memory_is_bounded_with_all_that_is_kept_for_going_back(family: str, budget: int) -> None:
+    """After 20·C tokens the live bytes are those of C, and MLX holds no more than is accounted for."""
+    cache = new_cache(family, checkpoint_bytes=budget)
+    empty = mx.get_active_memory()
+    seen: dict[int, tuple[int, int, int]] = {}
+    for count in range(1, 20 * CAPACITY + 1):
+        logits = cache.model(mx.array([[count % 80]]), cache=cache.layers)
+        cache.read([count % 80])
+        mx.eval(logits, kv.arrays(cache.layers))
+        if count in (CAPACITY + 1, 20 * CAPACITY):
+            live = kv.size_in_bytes(cache.layers)
+            seen[count] = live, cache.nbytes, mx.get_active_memory() - empty
+    live, total, active = seen[20 * CAPACITY]
+    assert live == seen[CAPACITY + 1][0]
+    assert active - total < 32_768  # MLX gives out whole pages
+    # Beyond the budget: the first C columns and the latest `BLOCK`, each a window or two more; two checkpoints.
+    columns = 2 * CAPACITY + BLOCK + 2 * CAPACITY
+    assert total <= live + budget + columns * live / CAPACITY + 2 * live
 
 
 def test_full_attention_trims_anywhere_before_rotation_and_takes_no_checkpoints() -> None:

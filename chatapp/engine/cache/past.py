@@ -65,7 +65,9 @@ def before(past: Past, stop: int) -> Past:
 
 
 def between(past: Past, start: int, stop: int) -> Past:
-    """What lies between two positions."""
+    """What lies between two positions; nothing where they are the wrong way round."""
+    if start >= stop:
+        return ()
     return tuple(segment.between(start, stop) for segment in past if segment.start < stop and segment.stop > start)
 
 
