@@ -56,10 +56,10 @@ def test_score_equals_a_plain_forward_pass(loaded):
 
 
 @pytest.mark.slow
-def test_score_of_five_times_the_text_takes_no_more_memory(loaded, monkeypatch):
+def test_score_of_ten_times_the_text_takes_no_more_memory(loaded, monkeypatch):
     model, tokenizer = loaded
     monkeypatch.setattr(scoring, "_CHUNK", 64 * 49152)
-    ids = tokenizer.encode(ALICE)
+    ids = tokenizer.encode(ALICE)[:72]
 
     def peak(text):
         mx.clear_cache()
@@ -68,7 +68,7 @@ def test_score_of_five_times_the_text_takes_no_more_memory(loaded, monkeypatch):
         assert sum(len(chunk) for chunk in score(model, tokenizer, text, context=2048, window=64)) == len(text)
         return mx.get_peak_memory() - before
 
-    assert peak(ids * 5) < 1.1 * peak(ids)
+    assert peak(ids * 10) < 1.1 * peak(ids)
 
 
 def test_decoded_numbers_equal_float64(loaded):
