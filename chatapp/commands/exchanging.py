@@ -81,23 +81,26 @@ def _import(argv: list[str]) -> int:
     formats = "; ".join(importer.help for importer in registry.IMPORTERS.values())
     parser = Parser(
         prog="chatapp import",
-        description="Reads conversations of other programs. The files stay as they are.",
+        description="Reads conversations of other programs; their files stay as they are. Exit code 1 if one is left out.",
         epilog=f"Understood: {formats}; Markdown transcripts; conversation files of chatapp.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="- for standard input")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     arguments = parser.parse_args(argv)
-    failed: ChatappError | None = None
+    code = 0
     for name in arguments.files:
         try:
-            _import_file(name, arguments.json)
+            whole = _import_file(name, arguments.json)
         except ChatappError as error:
-            failed = error
+            code = error.exit_code
             print(f"chatapp: {visible(str(error))}", file=sys.stderr)
-    return failed.exit_code if failed else 0
+        else:
+            code = code if whole else max(code, 1)
+    return code
 
 
-def _import_file(name: str, as_json: bool) -> None:
+def _import_file(name: str, as_json: bool) -> bool:
+    """Imports what can be read of a file; False if something could not."""
     imported = registry.read(_bytes(name), name)
     store = Store()
     for transcript in imported.transcripts:
@@ -115,6 +118,7 @@ def _import_file(name: str, as_json: bool) -> None:
             print(f"chatapp: {visible(notice)}", file=sys.stderr)
     for problem in imported.problems:
         print(f"chatapp: {visible(problem)}", file=sys.stderr)
+    return not imported.problems
 
 
 def _bytes(name: str) -> bytes:

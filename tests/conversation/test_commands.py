@@ -157,6 +157,11 @@ def test_import_of_several_files_goes_on_after_a_bad_one(store, capsys, tmp_path
     assert "1 messages  Hi" in out.out
     assert out.err.count("\n") == 2
     assert bad.read_text() == "{"
+    good.write_text('{"messages":[{"role":"user","content":"Hi"}]}\n{"mess')
+    assert main(["import", str(good)]) == 1
+    out = capsys.readouterr()
+    assert "1 messages  Hi" in out.out
+    assert out.err == f"chatapp: Line 2 of {good} is no whole JSON and was left out.\n"
 
 
 def test_rm_trash_restore_and_empty(saved, capsys):

@@ -124,6 +124,8 @@ def test_markdown_of_other_programs(text):
         ("assistant", 'Like this:\n\n```python\n# User\nprint("User: hi")\n```\n\nYou can also log.'),
         ("user", "Thanks"),
     ]
+    before = ["What stands before the first message was left out."] if "exported yesterday" in text else []
+    assert imported.transcripts[0].notices == before
 
 
 def test_one_bad_conversation_does_not_take_the_others_with_it():
@@ -140,6 +142,7 @@ def test_one_bad_conversation_does_not_take_the_others_with_it():
         (b" \n\t", "is empty"),
         ("Grüße".encode("latin-1"), "is not UTF-8 (byte 3)"),
         (b"\x00\x01\x02", "it is not a text file"),
+        (b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\xff", "is not a text file"),
         (b"[" * 200_000, "nested too deeply"),
         (b'{"a": ' * 100_000 + b"1", "nested too deeply"),
         (b'{"messages": [', "is not valid JSON (line 1, column 15"),
@@ -194,9 +197,9 @@ def test_of_messages_that_break_off_the_whole_ones_are_read():
     assert plain(registry.read(text[:-10].encode(), "x").transcripts[0]) == [("user", "one")]
 
 
-def test_other_encodings_with_a_mark_are_read():
+def test_utf_16_and_texts_with_a_mark_are_read():
     text = json.dumps([{"role": "user", "content": "Grüße 👋"}], ensure_ascii=False)
-    for encoding in ("utf-8-sig", "utf-16"):
+    for encoding in ("utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"):
         assert plain(registry.read(text.encode(encoding), "x").transcripts[0]) == [("user", "Grüße 👋")]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from chatapp.conversation.lock import Lock
 from chatapp.conversation.session import ConversationSession
 from chatapp.conversation.store import Store
 from chatapp.errors import ChatappError
@@ -152,6 +153,23 @@ def test_what_is_moved_is_on_the_device_before_it_is_cut_off_or_takes_a_place(st
     session.add_message("user", "three")
     place = files.calls.index("replace")
     assert files.calls[place - 2 : place + 2] == ["write", "sync", "replace", "sync_folder"]
+
+
+def test_a_lock_file_that_is_removed_between_opening_and_locking_guards_nothing(tmp_path):
+    path = tmp_path / "x.lock"
+    first, third = Lock(path), Lock(path)
+    assert first.take()
+
+    class Late(FaultyFiles):
+        def lock(self, fd: int) -> None:
+            if not self.calls.count("stat"):  # the file that was opened just now goes, and another process comes
+                first.release()
+                assert third.take()
+            super().lock(fd)
+
+    assert not Lock(path, Late()).take()
+    third.release()
+    assert Lock(path).take()
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

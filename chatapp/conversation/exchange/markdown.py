@@ -89,6 +89,7 @@ def _read_ours(text: str) -> Transcript:
 def _read_any(text: str) -> Transcript:
     transcript = Transcript()
     role, lines, fence = "", list[str](), ""
+    passed_over = False
     style: tuple[str, bool] | None = None
     for line in text.split("\n"):
         fence = _fence_after(line, fence)
@@ -102,7 +103,11 @@ def _read_any(text: str) -> Transcript:
             lines.append(line)
         elif line.startswith("# ") and not transcript.title:
             transcript.title = line[2:].strip()
+        else:
+            passed_over |= bool(line.strip())
     _close(transcript, role, lines)
+    if passed_over:
+        transcript.notices.append("What stands before the first message was left out.")
     if not transcript.messages and not transcript.system:
         raise NotThisConversationError(
             "nothing in it says who speaks (## User, **Assistant:** or User: at a line's start)"

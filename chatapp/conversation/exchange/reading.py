@@ -60,15 +60,19 @@ def unpacked(data: bytes, name: str) -> list[tuple[str, bytes]]:
 
 
 def text_of(data: bytes, name: str) -> str:
-    """Text in UTF-8, or in UTF-16 with its mark.
+    """Text in UTF-8 or UTF-16.
 
     Raises:
-        UnreadableError: Another encoding.
+        UnreadableError: Another encoding, or no text at all.
     """
     encoding = next((encoding for mark, encoding in _MARKS if data.startswith(mark)), "utf-8")
+    if encoding == "utf-8" and len(data) % 2 == 0 and 0 in data[:2]:  # its first character is an ASCII one
+        encoding = "utf-16-be" if data[0] == 0 else "utf-16-le"
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
+        if any(byte < 9 for byte in data[:4096]):
+            raise UnreadableError(f"{name} is not a text file.") from error
         raise UnreadableError(
             f"{name} is not UTF-8 (byte {error.start + 1}); convert it first, for example with iconv."
         ) from error
