@@ -81,7 +81,8 @@ def _import(argv: list[str]) -> int:
     formats = "; ".join(importer.help for importer in registry.IMPORTERS.values())
     parser = Parser(
         prog="chatapp import",
-        description="Reads conversations of other programs; their files stay as they are. Exit code 1 if one is left out.",
+        description="Reads conversations of other programs; their files stay as they are. "
+        "Exit code 1 if any of them could not be read.",
         epilog=f"Understood: {formats}; Markdown transcripts; conversation files of chatapp.",
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="- for standard input")
