@@ -58,14 +58,14 @@ def test_score_equals_a_plain_forward_pass(loaded):
 @pytest.mark.slow
 def test_score_of_ten_times_the_text_takes_no_more_memory(loaded, monkeypatch):
     model, tokenizer = loaded
-    monkeypatch.setattr(scoring, "_CHUNK", 64 * 49152)
+    monkeypatch.setattr(scoring, "_CHUNK", 32 * 49152)
     ids = tokenizer.encode(ALICE)[:72]
 
     def peak(text):
         mx.clear_cache()
         mx.reset_peak_memory()
         before = mx.get_active_memory()
-        assert sum(len(chunk) for chunk in score(model, tokenizer, text, context=2048, window=64)) == len(text)
+        assert sum(len(chunk) for chunk in score(model, tokenizer, text, context=2048, window=32)) == len(text)
         return mx.get_peak_memory() - before
 
     assert peak(ids * 10) < 1.1 * peak(ids)
