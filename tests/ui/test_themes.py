@@ -92,6 +92,8 @@ def test_text_of_every_look_is_readable_on_every_heat(name: str, ramp: str) -> N
             for role in ROLES if first + second else ():
                 style = palette.heated(palette.look(Look(role)), heat, first, second)
                 assert shown_contrast(style) >= 4.5, (heat, first, second, role)
+                gone = palette.look(Look(role), evicted=True)
+                assert shown_contrast(palette.heated(gone, heat, first, second, evicted=True)) >= 3.0
 
 
 @pytest.mark.parametrize("name", RGB)

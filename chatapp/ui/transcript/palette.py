@@ -38,6 +38,7 @@ _FAINT = {
     "bar": 0.5,
 }
 _EVICTED = 0.42
+_EVICTED_HEAT = 0.35
 _THINK = 0.62
 
 
@@ -119,8 +120,8 @@ class Palette:
         dim = (self._is_ansi and strength < 0.7) or None
         return Style(color=color.rich_color, bgcolor=self.background.rich_color, bold=bold or None, dim=dim)
 
-    def heated(self, style: Style, heat: Heat, first: int, second: int) -> Style:
-        """A style with the heat of a level laid over it."""
+    def heated(self, style: Style, heat: Heat, first: int, second: int, *, evicted: bool = False) -> Style:
+        """A style with the heat of a level laid over it; a faint one where the model does not see the text any more."""
         if first <= 0 and second <= 0:
             return style
         key = (heat, first, second)
@@ -131,14 +132,17 @@ class Palette:
         cue, color = known
         if color is None:
             return style + cue
-        return self._on(style, color)
+        return self._on(style, self.background.blend(color, _EVICTED_HEAT) if evicted else color, evicted)
 
-    def _on(self, style: Style, background: Color) -> Style:
+    def _on(self, style: Style, background: Color, evicted: bool) -> Style:
         key = (background, style)
         known = self._readable.get(key)
         if known is None:
-            text = Color.from_rich_color(style.color) if style.color else self.foreground
-            known = style + Style(color=readable_on(background, text).rich_color, bgcolor=background.rich_color)
+            if evicted:
+                text = faded(self.foreground, background, _EVICTED, high=self._high)
+            else:
+                text = readable_on(background, Color.from_rich_color(style.color) if style.color else self.foreground)
+            known = style + Style(color=text.rich_color, bgcolor=background.rich_color)
             self._readable[key] = known
         return known
 

@@ -135,7 +135,7 @@ def _body(document: Document, row: Row, line: Line, scene: Scene) -> list[Segmen
     entry = document.entries[row.entry]
     think = entry.layout.think_at(row.inside)
     evicted = document.evicted_before(row.entry)
-    marks = _marks(entry, line, scene, focused=row.entry == scene.focused)
+    marks = _marks(entry, line, scene, focused=row.entry == scene.focused, evicted=evicted)
     segments: list[Segment] = []
     for run in line.runs:
         base = scene.palette.look(run.look, think=think, evicted=run.start < evicted, fill=line.fill)
@@ -152,13 +152,15 @@ class _Marks:
     Attributes:
         heat: ``(start, end, first level, second level)``, sorted, only where a level is above 0.
         cursor: Characters under the token cursor.
+        evicted: The model does not see the characters before this one any more.
     """
 
     heat: list[tuple[int, int, int, int]]
     cursor: tuple[int, int] | None
+    evicted: int
 
 
-def _marks(entry: Entry, line: Line, scene: Scene, *, focused: bool) -> _Marks:
+def _marks(entry: Entry, line: Line, scene: Scene, *, focused: bool, evicted: int) -> _Marks:
     spans: list[tuple[int, int, int, int]] = []
     if scene.heat is not Heat.OFF:
         tokens = entry.map.tokens
@@ -172,7 +174,7 @@ def _marks(entry: Entry, line: Line, scene: Scene, *, focused: bool) -> _Marks:
     cursor = scene.cursor if focused else None
     if cursor is not None and (cursor[1] <= line.start or cursor[0] >= line.end):
         cursor = None
-    return _Marks(spans, cursor)
+    return _Marks(spans, cursor, evicted)
 
 
 def _paint(run: Run, base: Style, marks: _Marks, scene: Scene) -> Iterable[Segment]:
@@ -215,7 +217,7 @@ def _style(base: Style, start: int, end: int, marks: _Marks, scene: Scene) -> St
             break
         if span_end > start:
             first, second = max(first, one), max(second, two)
-    style = scene.palette.heated(base, scene.heat, first, second)
+    style = scene.palette.heated(base, scene.heat, first, second, evicted=start < marks.evicted)
     if marks.cursor is not None and marks.cursor[0] < end and marks.cursor[1] > start:
         return scene.palette.under_cursor(style)
     return style

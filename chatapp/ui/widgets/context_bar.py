@@ -51,10 +51,10 @@ class ContextBar(PaletteWidget):
             return line
         figures = self._figures(window, self.size.width)
         room = self.size.width - len(figures) - 1
-        if room >= 8:
+        if room >= 5:
             kept, live, free = shares(window, room)
             palette = self.palette
-            line.append("▪" * kept, palette.accent("secondary"))
+            line.append("■" * kept, palette.accent("secondary"))
             line.append("▪" * live, palette.accent("primary"))
             line.append("·" * free, palette.accent("foreground", strength=0.35))
             line.append(" ")
@@ -65,9 +65,9 @@ class ContextBar(PaletteWidget):
         return self.palette.accent("foreground", strength=0.6)
 
     def _figures(self, window: Window, width: int) -> str:
-        short = f"{window.used:,} of {window.capacity:,}"
         if width < 48:
-            return short
+            gone = f"full, {window.evicted:,} gone"
+            return gone if window.evicted else f"{window.used:,} of {window.capacity:,}"
         parts = [f"kept {min(window.kept, window.used):,}", f"live {max(0, window.used - window.kept):,}"]
         parts.append(f"free {max(0, window.capacity - window.used):,}")
         if window.evicted:

@@ -98,7 +98,7 @@ async def test_walking_the_sparkline_goes_to_the_most_doubtful_token_of_a_column
 
 
 @given(
-    capacity=st.integers(1, 10**6), used=st.integers(0, 10**6), kept=st.integers(0, 10**6), cells=st.integers(8, 200)
+    capacity=st.integers(1, 10**6), used=st.integers(0, 10**6), kept=st.integers(0, 10**6), cells=st.integers(5, 200)
 )
 @settings(deadline=None)
 def test_the_context_bar_fills_its_cells_and_hides_nothing(capacity: int, used: int, kept: int, cells: int) -> None:
@@ -115,6 +115,8 @@ async def test_the_context_bar_tells_its_figures() -> None:
     context.set_window(Window(4096, 4096, 200, 512))
     line = await shown(context, 100)
     assert line.endswith("kept 200  live 3,896  free 0  forgotten 512")
+    assert set(line.split()[0]) == {"■", "▪"}  # told apart without colours, too
+    assert (await shown(context, 24)).endswith("▪ full, 512 gone")
     context = ContextBar()
     context.set_window(Window(4096, 1024, 0, 0))
     assert (await shown(context, 20)).endswith("1,024 of 4,096")

@@ -9,7 +9,7 @@ from rich.style import Style
 from textual.color import Color
 from textual.geometry import Offset
 
-from chatapp.ui.heat import Heat
+from chatapp.ui.heat import LEVELS, Heat
 from chatapp.ui.transcript import Memory, MessageView, ThinkTags, Transcript
 from chatapp.ui.transcript.lines import TEXT
 
@@ -395,6 +395,11 @@ async def test_walking_down_from_the_start_of_a_long_conversation_shows_each_mes
             find(app, f"start {number}")
 
 
+def hot(id: str, *pieces: str) -> MessageView:
+    records = [token(number, piece, 9.0) for number, piece in enumerate(pieces)]
+    return MessageView(id, "assistant", "".join(pieces), records, "tiny")
+
+
 async def test_what_the_model_forgot_is_dimmed_above_a_line() -> None:
     app = Host(
         MessageView("s", "system", "rules"), user("u", "old"), reply("a", "half old\n\nhalf new"), user("v", "new")
@@ -412,6 +417,13 @@ async def test_what_the_model_forgot_is_dimmed_above_a_line() -> None:
         assert style_at(app, *find(app, "old")) != plain
         assert style_at(app, *find(app, "half old")) != plain
         assert style_at(app, *find(app, "half new")) == plain
+        transcript.heat = Heat.ENTROPY  # the heat lies over it, and is as faint
+        transcript.replace("a", hot("a", "half old\n\n", "half new"))
+        await pilot.pause()
+        palette = transcript.palette
+        faint, full = (style_at(app, *find(app, words)).bgcolor for words in ("half old", "half new"))
+        assert full == palette.heated(plain, Heat.ENTROPY, LEVELS, 0).bgcolor
+        assert palette.base.bgcolor != faint != full
         # All that is above is kept: nothing was forgotten, and no line is drawn.
         transcript.set_memory(Memory(("u", 0), frozenset({"s"})))
         await pilot.pause()
