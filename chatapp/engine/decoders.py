@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import msgspec
+
+from chatapp.engine import precision
 from chatapp.engine.attention import Probe
 from chatapp.engine.cache.session import SessionCache
 from chatapp.engine.decode import Limits, Outcome, TokenGenerator
 from chatapp.engine.decode.candidates import CandidateGenerator
+from chatapp.engine.decode.draft_model import ModelDrafter
+from chatapp.engine.decode.gain import Costs
 from chatapp.engine.decode.lookup import LookupDrafter
-from chatapp.engine.decode.speculative import Drafter, ModelDrafter, SpeculativeGenerator
-from chatapp.engine.loading import LOOKUP, LoadedModel
+from chatapp.engine.decode.speculative import Drafter, SpeculativeGenerator
+from chatapp.engine.loading import LoadedModel
+from chatapp.engine.ranks import Ranks
 from chatapp.engine.reply import Reply
 from chatapp.engine.samplers import registry
 from chatapp.engine.samplers.base import ModelFacts
 from chatapp.errors import UsageError
+from chatapp.models.registry import LOOKUP
 from chatapp.protocol import Sampling
 from chatapp.tokens import Token
 
@@ -76,10 +83,20 @@ def make_decoder(
         return CandidateGenerator(seeds=seeds, **common)
     if loaded.draft is None:
         return TokenGenerator(seed=seed, **common)
-    drafter: Drafter = LookupDrafter()
+    costs = draft_costs(loaded, reply.ranks)
+    drafter: Drafter = LookupDrafter(costs)
     if loaded.draft != LOOKUP and draft_cache is not None:
-        drafter = ModelDrafter(loaded.draft.model, draft_cache, sampler, config, seed, reply.ranks.same)
+        drafter = ModelDrafter(loaded.draft.model, draft_cache, sampler, config, seed, reply.ranks.same, costs)
     return SpeculativeGenerator(seed=seed, drafter=drafter, **common)
+
+
+def draft_costs(loaded: LoadedModel, ranks: Ranks) -> Costs:
+    """What guessing takes with this model and its draft model, the same on all ranks."""
+    own = Costs(row=precision.row_cost(loaded.dtype))
+    if isinstance(loaded.draft, LoadedModel):
+        # Reading one token takes as long as reading all weights does.
+        own = Costs(row=own.row, token=loaded.draft.bytes / loaded.bytes)
+    return msgspec.json.decode(ranks.share(msgspec.json.encode(own)), type=Costs)
 
 
 def records(decoder: Decoder, prompt: Sequence[int]) -> Iterator[tuple[int, Token]]:

@@ -197,6 +197,12 @@ class _Prophet:
         places = range(index, min(index + most, len(self.reply)))
         return [(self.reply[place] + (place % 5 == 4)) % VOCAB for place in places]
 
+    def resting(self, ids: Sequence[int], most: int) -> bool:
+        return False
+
+    def learn(self, drafted: int, accepted: int) -> None:
+        pass
+
 
 #: Column of the table to its check.
 CHECKS: dict[str, Callable[[Subject], str]] = {

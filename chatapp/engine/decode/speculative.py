@@ -8,25 +8,20 @@ more guesses pass, but a reply could not be drawn again).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 import mlx.core as mx
 
 from chatapp.engine.cache.ladder import common
-from chatapp.engine.cache.saved import Mark
-from chatapp.engine.cache.session import SessionCache
 from chatapp.engine.decode import step as steps
-from chatapp.engine.decode.generator import DecodeCache, TokenGenerator
+from chatapp.engine.decode.gain import LONGEST_DRAFT
+from chatapp.engine.decode.generator import CLEAR_EVERY, DecodeCache, TokenGenerator
 from chatapp.engine.decode.step import Reading, Step
-from chatapp.engine.samplers.base import EntropySampler
 
 Config = TypeVar("Config")
 State = TypeVar("State")
-
-#: The most tokens guessed at once: beyond, a pass on a CPU costs nearly as much more as the tokens are worth.
-LONGEST_DRAFT = 16
 
 #: Where a cache cannot go back, accepted tokens wait to be read again with the next guesses; from so many on they are
 #: read by themselves first, so that a wrong guess does not cost them again.
@@ -34,7 +29,7 @@ _MOST_WAITING = 8
 
 
 class Drafter(Protocol):
-    """Guesses how a text goes on."""
+    """Guesses how a text goes on, where it expects that to pay."""
 
     def propose(self, ids: Sequence[int], index: int, most: int) -> list[int]:
         """Guesses.
@@ -45,8 +40,19 @@ class Drafter(Protocol):
             most: The most tokens to guess, at least 1.
 
         Returns:
-            Up to ``most`` ids; none where there is nothing to go by.
+            Up to ``most`` ids; none where a guess is not expected to pay.
         """
+        ...
+
+    def resting(self, ids: Sequence[int], most: int) -> bool:
+        """Whether there is nothing to guess behind the token after ``ids``, which is not known yet.
+
+        The loop may then run a step ahead, as the plain one does.
+        """
+        ...
+
+    def learn(self, drafted: int, accepted: int) -> None:
+        """Takes note of how the last guess went."""
         ...
 
 
@@ -62,93 +68,104 @@ class SpeculativeCache(DecodeCache, Protocol):
         ...
 
 
-@dataclass
-class DraftLength:
-    """How much to guess, from how the last guesses went.
-
-    Twice as much after a guess that was right to its end, hardly more than what was right after another; after a
-    guess of which nothing was right, a pause that doubles. So a text that cannot be guessed costs a few percent.
-    No clock is looked at: ranks that decode together must agree.
-
-    Attributes:
-        length: Tokens to guess next.
-        pause: Steps before the next guess.
-    """
-
-    length: int = 4
-    pause: int = 0
-    _misses: int = 0
-
-    def next(self) -> int:
-        """How many tokens to guess now; 0 in a pause."""
-        if self.pause:
-            self.pause -= 1
-            return 0
-        return self.length
-
-    def learn(self, drafted: int, accepted: int) -> None:
-        """Takes note of a guess."""
-        if not drafted:
-            return
-        self._misses = 0 if accepted else self._misses + 1
-        if not accepted:
-            self.pause = min(2**self._misses, 32)
-        grown = 2 * max(self.length, drafted) if accepted == drafted else accepted + 2
-        self.length = max(2, min(grown, LONGEST_DRAFT))
-
-
 @dataclass(kw_only=True)
 class SpeculativeGenerator(TokenGenerator[Config, State]):
-    """A `TokenGenerator` that checks guesses instead of drawing one token at a time.
+    """A `TokenGenerator` that checks guesses where there are any, and draws one token at a time where not.
 
     After the end the cache may hold a few accepted tokens behind a stop string or a cancel, and may lack the last
     tokens of the reply where it could not go back; its record says what it holds, as ever.
 
     Attributes:
         drafter: Guesses. It is not asked where attention is watched, because a probe sees just the last of the places.
-        length: How much is guessed.
         drafted, accepted: Tokens guessed, and how many of them were right.
+        passes: How often the model was called for the reply.
     """
 
     cache: SpeculativeCache  # pyright: ignore[reportIncompatibleVariableOverride] - a narrower one is asked for
     drafter: Drafter
-    length: DraftLength = field(default_factory=DraftLength)
     drafted: int = 0
     accepted: int = 0
+    passes: int = 0
 
     def _readings(self, prompt: Sequence[int]) -> Iterator[Reading]:
         if self.attention or self.sampler.wants_scores(self.config):
             yield from super()._readings(prompt)
             return
-        limit = self.limits.max_tokens
         ids = list(prompt)
         state = self.sampler.start(self.config, (self.seed,), len(self.reply))
-        count = 0
+        flight: Step | None = None  # a step that the model runs already, and the sampler's state after it
         while True:
-            room = None if limit is None else limit - count
-            readings, state = self._block(ids, len(self.reply) + count, state, room)
+            if flight is None and (draft := self._draft(ids, len(prompt))):
+                readings, state = self._block(ids, draft, state)
+            else:
+                reading, flight, state = self._single(ids, flight, state, len(prompt))
+                readings = [reading]
             for reading in readings:
-                count += 1
                 ids.append(reading.id)
                 yield reading
                 if self.cancelled():
                     return
+                if (len(ids) - len(prompt)) % CLEAR_EVERY == 0:
+                    mx.clear_cache()
 
-    def _block(self, ids: list[int], index: int, state: State, room: int | None) -> tuple[list[Reading], State]:
-        """Guesses, has the model read what it has not read yet with the guesses, and draws up to the first miss.
+    def _draft(self, ids: list[int], start: int) -> list[int]:
+        """The guesses to check in the next pass, for a text whose reply began at ``start``."""
+        most = self._room(ids, start) - 1
+        if most < 1 or len(ids) - len(self.cache.tokens) > _MOST_WAITING:
+            return []
+        return self.drafter.propose(ids, len(self.reply) + len(ids) - start, most)[:most]
+
+    def _room(self, ids: list[int], start: int) -> int:
+        """How many tokens may be drawn in one pass."""
+        limit = self.limits.max_tokens
+        longest = LONGEST_DRAFT + 1
+        return longest if limit is None else min(longest, start + limit - len(ids))
+
+    def _single(
+        self, ids: list[int], flight: Step | None, state: State, start: int
+    ) -> tuple[Reading, Step | None, State]:
+        """Draws one token; as in the plain loop, with the next step on its way where nothing is to be guessed.
 
         Args:
             ids: The text so far.
-            index: Place in the reply of the next token.
+            flight: The step that draws the token, if it is on its way.
+            state: The sampler's, after ``flight``, or before the step that is launched here.
+            start: Where the reply began.
+
+        Returns:
+            The token, the step behind it if that is on its way, and the sampler's state after what was launched.
+        """
+        lookback = self.sampler.lookback(self.config)
+        history = mx.array([ids[-lookback:] if lookback else []], mx.uint32)
+        if flight is None:
+            waiting = ids[len(self.cache.tokens) :]
+            flight, state = self._launch(mx.array([waiting], mx.uint32), history, state)
+            self.cache.read(waiting)
+            self.passes += 1
+        following: Step | None = None
+        room = self._room(ids, start) - 1
+        if self.limits.pause_above is None and room and self.drafter.resting(ids, room):
+            history = steps.extend(history, flight.token, lookback)
+            following, state = self._launch(flight.token[:, None], history, state, flight)
+            self.passes += 1
+        reading = steps.read(flight)[0]
+        if following is not None:
+            self.cache.read([reading.id])
+        return reading, following, state
+
+    def _block(self, ids: list[int], draft: list[int], state: State) -> tuple[list[Reading], State]:
+        """Has the model read what it has not read yet with the guesses, and draws up to the first miss.
+
+        Args:
+            ids: The text so far.
+            draft: The guesses, at least one.
             state: The sampler's, before the next token.
-            room: How many tokens the reply may still get.
 
         Returns:
             The drawn tokens, at least one, and the sampler's state after them.
         """
         waiting = ids[len(self.cache.tokens) :]
-        draft = self._draft(ids, index, len(waiting), room)
-        place = self.cache.mark(len(waiting) + len(draft)) if draft else None
+        place = self.cache.mark(len(waiting) + len(draft))
         block = [*waiting, *draft]
         logits = self.model(mx.array([block], mx.uint32), cache=self.cache.layers)[:, -len(draft) - 1 :, :]
         launched = self._draws(logits, ids, draft, state)
@@ -159,20 +176,13 @@ class SpeculativeGenerator(TokenGenerator[Config, State]):
         readings = [steps.read(step)[0] for step, _ in launched[: hits + 1]]
         readings = readings[: self._end_of(readings)]
         self.cache.read(block)
-        if place is not None and len(readings) <= len(draft):
+        if len(readings) <= len(draft):
             self.cache.rollback(place, len(waiting) + len(readings) - 1)
-        self.length.learn(len(draft), hits)
+        self.drafter.learn(len(draft), hits)
         self.drafted += len(draft)
         self.accepted += hits
+        self.passes += 1
         return readings, launched[len(readings) - 1][1]
-
-    def _draft(self, ids: list[int], index: int, waiting: int, room: int | None) -> list[int]:
-        if waiting > _MOST_WAITING:
-            return []
-        most = self.length.next()
-        if room is not None:
-            most = min(most, room - 1)
-        return self.drafter.propose(ids, index, most)[:most] if most > 0 else []
 
     def _draws(self, logits: mx.array, ids: list[int], draft: list[int], state: State) -> list[tuple[Step, State]]:
         """What the plain loop would draw at each place if the guesses before it are right; nothing is evaluated.
@@ -211,68 +221,3 @@ class SpeculativeGenerator(TokenGenerator[Config, State]):
             if reading.id in self.limits.stop_ids or self.limits.pauses(reading):
                 return place + 1
         return len(readings)
-
-
-class ModelDrafter(Generic[Config, State]):
-    """Drafts with a smaller model of the same vocabulary.
-
-    It draws with the sampler and the random keys of the model that checks: where the two models' distributions are
-    close, the same random numbers mostly lead to the same token.
-
-    Args:
-        model: An mlx-lm model.
-        cache: Its own cache; kept from reply to reply, it need not read the conversation again.
-        sampler, config, seed, same: Those of the generator that checks.
-    """
-
-    def __init__(
-        self,
-        model: Any,
-        cache: SessionCache,
-        sampler: EntropySampler[Config, State],
-        config: Config,
-        seed: int,
-        same: Callable[[mx.array], mx.array] = lambda ids: ids,
-    ) -> None:
-        self._model = model
-        self._cache = cache
-        self._sampler = sampler
-        self._config = config
-        self._seed = seed
-        self._same = same
-        self._place: tuple[Mark, int] | None = None
-
-    def propose(self, ids: Sequence[int], index: int, most: int) -> list[int]:
-        """See `Drafter.propose`."""
-        self._rewind(ids)
-        rest = ids[len(self._cache.tokens) :]
-        for _ in self._cache.prefill(rest[:-1]):
-            pass
-        self._place = self._cache.mark(most)
-        return self._draw(ids, index, most)
-
-    def _rewind(self, ids: Sequence[int]) -> None:
-        """Takes wrong guesses out of the cache, or brings it to another text."""
-        cache = self._cache
-        held = common(cache.tokens, ids[:-1])
-        if held == len(cache.tokens):
-            return
-        if self._place is not None and held >= self._place[1]:
-            cache.rollback(self._place, held - self._place[1])
-        else:
-            cache.prepare(ids, cache.keep)
-
-    def _draw(self, ids: Sequence[int], index: int, most: int) -> list[int]:
-        lookback = self._sampler.lookback(self._config)
-        history = mx.array([ids[-lookback:] if lookback else []], mx.uint32)
-        state = self._sampler.start(self._config, (self._seed,), index)
-        token = mx.array([ids[-1]], mx.uint32)
-        drawn: list[mx.array] = []
-        for _ in range(most):
-            logits = self._model(token[:, None], cache=self._cache.layers)[:, -1, :]
-            token, _, state = self._sampler(logits, None, history, self._config, state)
-            history = steps.extend(history, token, lookback)
-            drawn.append(token)
-        guessed: list[int] = self._same(mx.concatenate(drawn)).tolist()  # pyright: ignore[reportAssignmentType]
-        self._cache.read([ids[-1], *guessed[:-1]])
-        return guessed
