@@ -29,7 +29,8 @@ class ModelDrafter(Generic[Config, State]):
 
     It draws with the sampler and the random keys of the model that checks: where the two models' distributions are
     close, the same random numbers mostly lead to the same token. How much it guesses follows from how often it was
-    right. Where that does not pay it pauses, longer after each wrong guess; one that could not pay at its best never guesses.
+    right. Where that does not pay it pauses, longer after each wrong guess; one that never
+    could pay does not guess.
 
     Args:
         model: An mlx-lm model.
