@@ -14,7 +14,8 @@ valid keys only. For one layer with A[h, k] the attention of head h to key k and
                   distance, which unlike a mean over keys does not shrink as the context grows
     interaction   mean over heads and keys of |s|
 
-Where ranks share the heads (`Across`), the means are over the heads of all ranks, two collectives for a step.
+Where ranks share the heads (`Across`), the means are over the heads of all ranks, two collectives for a step. Where
+each has some of the layers, it sums up its own, with the weights of all positions, and `Join` makes one of these.
 
 An attention sink (a learned logit without a key) takes its share of the mass: it counts as one more outcome in the
 entropy and is no key anywhere else.
@@ -44,6 +45,22 @@ TOP = 8
 
 #: Means over this process's heads in, means over all heads out: the same arrays unless ranks share the heads.
 Across = Callable[[Sequence[mx.array]], Sequence[mx.array]]
+
+
+class AttentionReading(NamedTuple):
+    """One row of a `Summary` as plain numbers; ``top`` has positions and weights."""
+
+    entropy: float
+    varentropy: float
+    agreement: float
+    interaction: float
+    layers: list[float]
+    top: list[tuple[int, float]]
+
+
+#: Each rank's readings of so many rows, of its own layers (none, where it has no attention layer), in; readings of all
+#: layers out.
+Join = Callable[[Sequence[AttentionReading], int], list[AttentionReading]]
 
 
 class LayerAttention(NamedTuple):
@@ -94,7 +111,8 @@ class Summary(NamedTuple):
     Attributes:
         entropy, varentropy, agreement, interaction: Means over the layers, shape ``(batch,)``.
         layers: Mean entropy over the heads of each layer, in nats, shape ``(batch, layers)``.
-        top_positions: The positions attended to most, highest weight first, shape ``(batch, n)``, uint32.
+        top_positions: The positions attended to most, highest weight first, shape ``(batch, n)``, uint32; where layers
+            are still to be joined, all positions from 0.
         top_weights: Their weights averaged over heads and layers, shape ``(batch, n)``.
     """
 
@@ -112,15 +130,18 @@ class Probe:
 
     Attributes:
         reason: Why this model's attention cannot be read, as a sentence; empty where it can.
+        join: Where ranks share the layers, makes the readings of their layers those of all layers.
     """
 
-    def __init__(self, model: nn.Module, across: Across = lambda means: means) -> None:
+    def __init__(self, model: nn.Module, across: Across = lambda means: means, join: Join | None = None) -> None:
         """Prepares to watch.
 
         Args:
             model: An mlx-lm model.
             across: Where ranks share the heads, makes their means those of all heads.
+            join: Where they share the layers.
         """
+        self.join = join
         self._across = across
         self._modules = _attention_modules(model)
         self.reason = "" if self._modules else _reason(model)
@@ -166,7 +187,9 @@ class Probe:
             _mean([layer.agreement for layer in found]),
             _mean([layer.interaction for layer in found]),
             means,
-            *_most_attended([layer.weights for layer in found], [layer.positions for layer in seen], top),
+            *_most_attended(
+                [layer.weights for layer in found], [layer.positions for layer in seen], None if self.join else top
+            ),
         )
 
     def _attend(
@@ -258,9 +281,9 @@ def _masked(scores: mx.array, mask: Any) -> tuple[mx.array, mx.array]:
 
 
 def _most_attended(
-    weights: Sequence[mx.array], positions: Sequence[list[int] | None], top: int
+    weights: Sequence[mx.array], positions: Sequence[list[int] | None], top: int | None
 ) -> tuple[mx.array, mx.array]:
-    """Positions with the highest weight, averaged over the layers that can name their positions."""
+    """Positions with the highest weight, averaged over the layers that can name their positions; None: all of them."""
     placed = [(mean, places) for mean, places in zip(weights, positions, strict=True) if places]
     batch = weights[0].shape[0]
     if not placed:
@@ -275,6 +298,8 @@ def _most_attended(
             columns = mx.array(previous)
         total = total.at[:, columns].add(mean)
     total = total / len(placed)
+    if top is None:
+        return mx.broadcast_to(mx.arange(length, dtype=mx.uint32), total.shape), total
     best = metrics.top(total, top)
     return best, mx.take_along_axis(total, best, axis=-1)
 

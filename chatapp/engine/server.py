@@ -21,6 +21,7 @@ from chatapp.engine.ranks import Ranks
 from chatapp.engine.reply import Reply
 from chatapp.engine.transport import Client
 from chatapp.errors import ChatappError, UsageError
+from chatapp.models.progress import Report
 from chatapp.protocol import (
     AnyRequest,
     Choose,
@@ -118,7 +119,12 @@ class Server:
                 raise UsageError(f"The engine does not answer {type(request).__name__} here.")
 
     def _fetch(self, model: str, reply: Reply) -> Ready:
-        return self._ranks.together(lambda report: fetch(model, report, ranks=self._ranks.size), reply.progress)
+        ranks = self._ranks
+
+        def fetch_part(report: Report) -> Ready:
+            return fetch(model, report, rank=ranks.rank, ranks=ranks.size)
+
+        return ranks.together(fetch_part, reply.progress)
 
     def _loaded(self) -> Chat:
         if self._chat is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.utils import load_model
 
-from chatapp.engine.attention import Probe
+from chatapp.engine.attention import TOP, AttentionReading, Join, Probe
 from chatapp.engine.fetching import Fetched, fetch
 from chatapp.engine.ranks import Ranks
 from chatapp.errors import ChatappError
@@ -144,13 +145,13 @@ def apply(model: Any, kind: parallel.Kind, own: range | None, title: str) -> Non
 
 def probe(model: Any, kind: parallel.Kind | None, ranks: Ranks) -> Probe:
     """Watches the attention of a model, wherever its heads are."""
-    if kind != "tensor":
-        watching = Probe(model)
-        if kind and not watching.reason:
-            watching.reason = (
-                "Attention cannot be shown while a model runs as a pipeline: no rank has all of its layers."
-            )
+    if kind == "pipeline":
+        watching = Probe(model, join=_joined(ranks))
+        if ranks.least(bool(watching.reason)) == 0:
+            watching.reason = ""  # a rank without attention layers has others that have some
         return watching
+    if kind is None:
+        return Probe(model)
 
     def across(means: Sequence[mx.array]) -> list[mx.array]:
         """Every rank has equally many heads, so the mean over all of them is the mean of the ranks' means."""
@@ -163,6 +164,45 @@ def probe(model: Any, kind: parallel.Kind | None, ranks: Ranks) -> Probe:
         ]
 
     return Probe(model, across)
+
+
+def _joined(ranks: Ranks) -> Join:
+    """What a pipeline's stages saw, as readings of all layers; a stage that has more layers counts for more."""
+
+    def join(rows: Sequence[AttentionReading], count: int) -> list[AttentionReading]:
+        shapes = ranks.each([len(rows[0].layers), len(rows[0].top)] if rows else [0, 0])
+        layers = sum(own for own, _ in shapes)
+        if not layers:
+            return []
+        length = max(places for _, places in shapes)
+        before = sum(own for own, _ in shapes[ranks.rank + 1 :])  # the last rank has the first layers
+        placed = sum(own for own, places in shapes if places)
+        parts = [_part(row, before, layers, length) for row in rows] or [[0.0] * (4 + layers + length)] * count
+        totals: Any = ranks.total(mx.array(parts)).tolist()
+        found: list[AttentionReading] = []
+        for total in totals:
+            means = [value / layers for value in total[:4]]
+            weights = [weight / placed for weight in total[4 + layers :]]
+            best = heapq.nlargest(TOP, enumerate(weights), key=lambda seen: seen[1])
+            found.append(AttentionReading(*means, layers=total[4 : 4 + layers], top=best))
+        return found
+
+    return join
+
+
+def _part(row: AttentionReading, before: int, layers: int, length: int) -> list[float]:
+    """A row of one stage, for the sum: its means times its layers, each layer at its place, each position's weight."""
+    own = len(row.layers)
+    means = [value * own for value in (row.entropy, row.varentropy, row.agreement, row.interaction)]
+    weights = [weight * own for _, weight in row.top]
+    return [
+        *means,
+        *([0.0] * before),
+        *row.layers,
+        *([0.0] * (layers - before - own)),
+        *weights,
+        *([0.0] * (length - len(weights))),
+    ]
 
 
 def own_part(model: Any, ranks: Ranks) -> tuple[int, int]:

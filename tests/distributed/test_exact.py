@@ -8,7 +8,7 @@ import pytest
 
 from chatapp.protocol import Sampling, Turn
 from tests.distributed.conftest import Start
-from tests.distributed.talk import SEEDED, Said, Talk, assert_alike, everything
+from tests.distributed.talk import ADAPTIVE, SEEDED, Said, Talk, assert_alike, everything
 from tests.engine.folder import write_model
 from tests.models.test_loading import make_adapter
 
@@ -74,12 +74,18 @@ async def test_a_pipeline(start: Start, tmp_path: Path):
         loaded = await talk.load(model, max_kv_size=64, keep=6)
         assert loaded.parallel == ("" if ranks == 1 else "pipeline ×2")
         question = Turn("user", "What is the capital of France?")
-        answer = await talk.reply("first", question)
+        answer = await talk.reply("first", question, attention=True)
         # Leaves the first reply for long enough that it gets a checkpoint; "beyond C" goes back to that.
         await talk.reply("another branch", Turn("user", "What is the capital of Italy?"))
         # At its first token, or beyond C: what the later steps reuse does not depend on it.
         await talk.cancelled(question, after=stopped)
         other = await talk.reply("edited", Turn("user", "What is the capital of Spain?"), sampling=SEEDED)
-        await talk.reply("beyond C", question, answer, question, other, question, sampling=SEEDED, candidates=2)
+        more = await talk.reply("adaptive", Turn("user", "Yes!"), sampling=ADAPTIVE, attention=True)
+        assert more.tokens
+        attention = talk.said[-1].tokens[0].attention
+        assert attention is not None
+        assert len(attention.layers) == 3
+        candidates = {"sampling": SEEDED, "candidates": 2, "attention": True}
+        await talk.reply("beyond C", question, answer, question, other, question, **candidates)
         said.append(talk.said)
     assert_alike(*said)

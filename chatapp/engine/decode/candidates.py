@@ -130,7 +130,7 @@ class CandidateGenerator(Generic[Config, State]):
             while batch.live:
                 count += 1
                 following = batch.feed(current) if ahead and not self.limits.last(count) else None
-                readings = steps.read(current)
+                readings = steps.read(current, self.probe if self.attention else None)
                 if following is not None:
                     self._note(batch.live, readings)
                 for row in batch.live:

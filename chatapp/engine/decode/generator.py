@@ -154,7 +154,7 @@ class TokenGenerator(Generic[Config, State]):
             if ahead and not self.limits.last(count):
                 history = steps.extend(history, current.token, lookback)
                 following, state = self._launch(current.token[:, None], history, state, current)
-            reading = steps.read(current)[0]
+            reading = steps.read(current, self.probe if self.attention else None)[0]
             if following is not None:
                 self.cache.read([reading.id])
             yield reading

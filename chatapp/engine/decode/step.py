@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import mlx.core as mx
 
 from chatapp.engine import metrics
-from chatapp.engine.attention import Probe, Summary
+from chatapp.engine.attention import AttentionReading, Probe, Summary
 from chatapp.engine.decode.text import TokenTexts
 from chatapp.engine.samplers.base import AttentionScores, Doubt, EntropySampler
 from chatapp.tokens import Alternative, Attended, Attention, Token
@@ -60,17 +60,6 @@ class Look(NamedTuple):
             AttentionScores(*(values[index] for values in self.scores)) if self.scores else None,
             Summary(*(values[index] for values in self.attention)) if self.attention else None,
         )
-
-
-class AttentionReading(NamedTuple):
-    """One row of a `Summary` as plain numbers; ``top`` has positions and weights."""
-
-    entropy: float
-    varentropy: float
-    agreement: float
-    interaction: float
-    layers: list[float]
-    top: list[tuple[int, float]]
 
 
 class Reading(NamedTuple):
@@ -181,12 +170,20 @@ def agree(launched: Sequence[Step], same: Callable[[mx.array], mx.array], pausin
     ]
 
 
-def read(step: Step) -> list[Reading]:
-    """Waits for a step and gives its rows; the only place where decoding meets the host."""
+def read(step: Step, probe: Probe | None = None) -> list[Reading]:
+    """Waits for a step and gives its rows; the only place where decoding meets the host.
+
+    Args:
+        step: A launched one.
+        probe: Where attention is reported, what watched it.
+    """
     mx.eval(step.arrays())
     arrays = (step.token, *step.doubt, step.top_ids, step.top_logits)
     columns: list[Any] = [array.tolist() for array in arrays]
-    attention = _read_attention(step.attention) if step.attention else [None] * len(step.token)
+    seen = _read_attention(step.attention) if step.attention else []
+    if probe and probe.join:
+        seen = probe.join(seen, len(step.token))
+    attention = seen or [None] * len(step.token)
     return [
         Reading(*row, top=_logprobs(ids, logits, logsumexp), attention=looked)
         for *row, logsumexp, ids, logits, looked in zip(*columns, attention, strict=True)
