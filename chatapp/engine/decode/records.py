@@ -56,8 +56,6 @@ class Outcome:
         sum_entropy: Of their raw entropies, in nats.
         seconds: From the first token to the end.
         pending: For ``paused``, the token that was drawn but is not part of the reply.
-        cut: A stop string began inside the last token: its record's text is shorter than what its id spells, so ids
-            and text agree only without it.
     """
 
     finish: Finish = "cancelled"
@@ -66,7 +64,6 @@ class Outcome:
     sum_entropy: float = 0.0
     seconds: float = 0.0
     pending: Token | None = None
-    cut: bool = False
 
     @property
     def mean_entropy(self) -> float:
@@ -125,7 +122,6 @@ class Recorder:
         self._count += 1
         given = self._given(found)
         if self._stops.found:
-            self.outcome.cut = self._stops.cut
             return given + self.end("stop")
         return given + self.end("length") if self.limits.last(self._count) else given
 

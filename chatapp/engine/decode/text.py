@@ -84,16 +84,17 @@ class TokenTexts:
 class StopStrings:
     """Holds back records whose text may be the head of a stop string, and cuts at the first that is complete.
 
+    Where it begins inside a token, the last record's text is shorter than what its id spells; a later prompt leaves
+    that id out and has the text tokenized (`chatapp.engine.template`).
+
     Attributes:
         found: A stop string came up; nothing more is to be pushed.
-        cut: It began inside the last record's token: that record's text is shorter than its token.
     """
 
     def __init__(self, stops: Iterable[str] = ()) -> None:
         self._stops = tuple(stop for stop in stops if stop)
         self._held: list[Token] = []
         self.found = False
-        self.cut = False
 
     def push(self, token: Token) -> list[Token]:
         """Takes the next record and gives those that no stop string can reach any more, in order."""
@@ -132,7 +133,6 @@ class StopStrings:
                 break
             end = begin + len(token.text)
             if end > place:
-                self.cut = True
                 token = msgspec.structs.replace(token, text=token.text[: place - begin])
             kept.append(token)
             begin = end
