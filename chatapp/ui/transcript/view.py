@@ -318,8 +318,16 @@ class TranscriptView(ScrollView, can_focus=True):
             self._rearranged(anchor)
         elif self._stick:
             self._rearranged(None)
+        if self._cursor_span() is not None:
+            self._show(self._cursor_rows)
         if self._wanted is not None and self.size:  # asked for before there was any room
             self._show(self._wanted)
+
+    def _cursor_rows(self) -> tuple[int, int]:
+        """Rows of the token under the cursor."""
+        index, span = self._focused_index(), self._cursor_span()
+        row = self.document.row_of(index, span[0]) if index is not None and span is not None else 0
+        return row, row + 1
 
     def _text_width(self) -> int:
         return max(4, self.scrollable_content_region.width - GUTTER - MARGIN)

@@ -126,15 +126,9 @@ class Transcript(TranscriptView):
         self.focus_message(message_id, scroll=False)
         self._token = max(0, min(index, len(entry.tokens) - 1))
         start, _ = entry.map.span(self._token)
-        index = self.document.index_of(message_id)
-
-        def row() -> tuple[int, int]:
-            found = self.document.row_of(index, start)
-            return found, found + 1
-
         if entry.layout.is_fold(entry.layout.row_of(start)):
             self.toggle_fold(message_id)
-        self._show(row)
+        self._show(self._cursor_rows)
         self.refresh()
         self.post_message(self.TokenFocused(self, message_id, self._token))
 

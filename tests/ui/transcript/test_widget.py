@@ -109,6 +109,18 @@ async def test_the_reading_position_survives_a_resize() -> None:
             assert "paragraph 30" in screen_text(app)[0]
 
 
+async def test_the_token_cursor_stays_in_view_when_the_text_is_laid_out_anew() -> None:
+    app = Host(reply("a", *[f"word{number} " for number in range(80)]))
+    async with app.run_test(size=(80, 14)) as pilot:
+        await pilot.pause()
+        app.transcript.focus_token("a", 3)
+        await pilot.pause()
+        assert app.transcript.following  # all of it fits
+        await pilot.resize_terminal(24, 8)
+        await pilot.pause()
+        find(app, "word3")
+
+
 async def test_a_resize_at_the_bottom_stays_there() -> None:
     app = Host(user("u", PARAGRAPHS))
     async with app.run_test(size=(60, 20)) as pilot:
