@@ -144,7 +144,7 @@ def test_a_broken_list_is_named(capsys):
     path = paths.config_dir() / "models.toml"
     path.write_text("[models.x]\nsource = 3\n")
     code, _, err = run(capsys)
-    assert code == 1
+    assert code == 2
     assert f"{path}, line 2: models.x.source: expected `str`" in err
 
 
