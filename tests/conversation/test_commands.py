@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,7 @@ import pytest
 from chatapp.cli import main
 from chatapp.conversation.store import Store
 from chatapp.protocol import Sampling
-from tests.engine.folder import write_model
+from tests.engine.folder import SPECIALS, write_model
 
 from .helpers import contents, reply, token
 
@@ -235,6 +238,32 @@ def test_replies_can_be_drawn_again_from_their_file(store, tmp_path, capsys, mon
     records.write_text("\n".join(text) + "\n")
     assert main(["show", session.id, "--replay", given.id]) == 1
     assert "first difference at drawn token 1" in capsys.readouterr().out
+
+
+def test_a_reply_cut_off_by_kill_9_has_its_heat_and_can_be_drawn_again(store, tmp_path, capsys):
+    model = str(write_model(tmp_path / "tiny"))
+    session = store.new(model)
+    session.add_message("user", "Tell me a story")
+    session.close()
+    endless = ["--temperature", "1", "--max-tokens", "60000", "--logit-bias", f"{SPECIALS.index('<|im_end|>')}=-100"]
+    arguments = ["ask", "-C", session.id, "-m", model, *endless, "Go on"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "chatapp.cli", *arguments],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    ) as asking:  # fmt: skip
+        while session.path.read_bytes().count(b'"type":"partial"') < 2:
+            assert asking.poll() is None, asking.stderr and asking.stderr.read()
+            time.sleep(0.05)
+        asking.kill()
+    session = store.open(session.id)
+    reply = session.conversation.path()[-1]
+    tokens = session.tokens(reply.id)
+    assert reply.finish == "error"
+    assert "".join(token.text for token in tokens) == reply.content
+    assert reply.mean_entropy == pytest.approx(sum(token.entropy for token in tokens) / len(tokens))
+    session.close()
+    assert main(["show", session.id, "--replay", reply.id, "--json"]) == 0
+    assert lines(capsys)[0]["detail"] == f"{len(tokens)} token ids"
 
 
 def test_what_cannot_be_drawn_again_says_why(saved, capsys):
