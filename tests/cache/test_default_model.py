@@ -17,7 +17,13 @@ from tests.cache.oracle import assert_same, cold_caches, logprobs
 CAPACITY = 512
 REPLY = 6
 
-SYSTEM = "You are a terse guide. Answer in few words."
+SYSTEM = (
+    "You are a terse guide to Italy for people who travel by train. Answer in few words, and never in more than one "
+    "sentence. Give prices in euros and distances in kilometres. When you do not know something, say so and name an "
+    "office, a station or a website where it can be found out. Do not recommend hotels that you have not been asked "
+    "about, and do not repeat what was said before. If a question is about food, name one dish and the town that it "
+    "comes from. Be kind to people who are late, tired or hungry, and do not make jokes about trains."
+)
 QUESTIONS = [
     "What is the capital of France?",
     "And of Italy?",
@@ -120,6 +126,7 @@ class Talk:
 def test_thirty_turns_at_512_tokens_are_those_of_a_cold_start(default_model_dir: Path) -> None:
     model, tokenizer = load(str(default_model_dir))[:2]
     talk = Talk(model, tokenizer)
+    rotated = 0
     for turn, question in enumerate(QUESTIONS, start=1):
         talk.ask(question)
         if turn == 3:
@@ -133,6 +140,11 @@ def test_thirty_turns_at_512_tokens_are_those_of_a_cold_start(default_model_dir:
             talk.edit(5, "Is that place crowded?")
             assert talk.plans[-1].method == "trim"
             assert talk.plans[-1].prefilled < 40
-    assert len(talk.cache.tokens) > CAPACITY
-    assert not complete(talk.cache)
+        rotated += not complete(talk.cache)
+    assert rotated >= 12  # turns
+    assert len(talk.cache.tokens) > 1.25 * CAPACITY
+    assert talk.cache.keep == len(talk.system) > 100
+    talk.edit(len(talk.exchanges) - 2, "What is the capital of Spain?")  # the third question of all
+    assert len(talk.exchanges) == 3
+    assert talk.plans[-1].prefilled < 30
     talk.check()

@@ -267,9 +267,14 @@ def test_tokens_that_were_run_but_not_recorded_are_not_trusted(family: str) -> N
 
 @every_family
 @pytest.mark.parametrize("budget", [0, 40_000])
-def test_memory_is_bounded_with_all_that_is_kept_for_going_back(family: str, budget: int) -> None:
+def test_memory_is_bounded_with_all_that_is_kept_for_going_back(
+    family: str, budget: int, request: pytest.FixtureRequest
+) -> None:
     """After 20·C tokens the live bytes are those of C, and MLX holds no more than is accounted for."""
     cache = new_cache(family, checkpoint_bytes=budget)
+    # A buffer that MLX uses again may be twice as large as what is put in it, and counts in full.
+    before = mx.set_cache_limit(0)
+    request.addfinalizer(lambda: mx.set_cache_limit(before))
     empty = mx.get_active_memory()
     seen: dict[int, tuple[int, int, int]] = {}
     for count in range(1, 20 * CAPACITY + 1):
