@@ -132,7 +132,9 @@ def tensor_shapes(shape: Shape, vocabulary: int) -> dict[str, tuple[int, ...]]:
 
 
 def _blocks(values: np.ndarray, kind: str) -> np.ndarray:
-    """Packs rows into blocks of 32, as ggml documents them."""
+    """Packs rows into blocks of 32, as ggml documents them; for blocks of 256, draws what they hold."""
+    if kind in SUPERBLOCKS:
+        return _superblocks(values, kind)
     rows = []
     for row in values:
         packed = b""
@@ -141,12 +143,33 @@ def _blocks(values: np.ndarray, kind: str) -> np.ndarray:
                 scale = np.float16(np.abs(block).max() / 127)
                 codes = np.clip(np.round(block / np.float32(scale)), -127, 127).astype(np.int8)
                 packed += scale.tobytes() + codes.tobytes()
+            elif kind == "Q4_0":  # around 8
+                scale = np.float16(np.abs(block).max() / 7)
+                codes = np.clip(np.round(block / np.float32(scale)) + 8, 0, 15).astype(np.uint8)
+                packed += scale.tobytes() + (codes[:16] | codes[16:] << 4).tobytes()
             else:  # Q4_1: low nibbles are the first half of the block
                 low, scale = np.float16(block.min()), np.float16((block.max() - block.min()) / 15)
                 codes = np.clip(np.round((block - np.float32(low)) / np.float32(scale)), 0, 15).astype(np.uint8)
                 packed += scale.tobytes() + low.tobytes() + (codes[:16] | codes[16:] << 4).tobytes()
         rows.append(np.frombuffer(packed, np.uint8))
     return np.stack(rows)
+
+
+#: Bytes of a block of 256 weights. What most published GGUF files (Q4_K_M, Q5_K_M) consist of.
+SUPERBLOCKS = {"Q4_K": 144, "Q5_K": 176, "Q6_K": 210}
+
+
+def _superblocks(values: np.ndarray, kind: str) -> np.ndarray:
+    """Random codes and scales, with factors that make weights of the size of ``values``."""
+    random = np.random.default_rng(values.size)
+    blocks = random.integers(0, 256, (values.size // 256, SUPERBLOCKS[kind]), np.uint8)
+    factor = np.float16(values.std() / (16 * 64)).view(np.uint16).reshape(1).view(np.uint8)
+    if kind == "Q6_K":
+        blocks[:, 208:210] = factor
+    else:
+        blocks[:, 0:2] = factor
+        blocks[:, 2:4] = np.float16(values.std() / 64).view(np.uint16).reshape(1).view(np.uint8)
+    return blocks.reshape(len(values), -1)
 
 
 def read_tensors(path: Path) -> dict[str, np.ndarray]:
@@ -172,7 +195,51 @@ def _decode(raw: bytes, kind: str) -> np.ndarray:
         block = np.frombuffer(raw, np.dtype([("d", "<f2"), ("m", "<f2"), ("q", "u1", 16)]))
         codes = np.concatenate([block["q"] & 15, block["q"] >> 4], axis=1)
         return (block["d"].astype(np.float64)[:, None] * codes + block["m"].astype(np.float64)[:, None]).ravel()
+    if kind == "Q4_0":
+        block = np.frombuffer(raw, np.dtype([("d", "<f2"), ("q", "u1", 16)]))
+        codes = np.concatenate([block["q"] & 15, block["q"] >> 4], axis=1).astype(np.float64) - 8
+        return (block["d"].astype(np.float64)[:, None] * codes).ravel()
+    if kind in ("Q4_K", "Q5_K"):
+        return _decode_4_or_5(raw, kind)
+    if kind == "Q6_K":
+        return _decode_6(raw)
     raise NotImplementedError(kind)
+
+
+def _decode_4_or_5(raw: bytes, kind: str) -> np.ndarray:
+    """Eight groups of 32: ``d * scale * code - dmin * minimum``; 6-bit scales and minima are packed in 12 bytes."""
+    fields = [("d", "<f2"), ("dmin", "<f2"), ("scales", "u1", 12)]
+    fields += [("high", "u1", 32)] if kind == "Q5_K" else []
+    block = np.frombuffer(raw, np.dtype([*fields, ("q", "u1", 128)]))
+    packed = block["scales"].astype(np.int64)
+    out = np.empty((len(block), 8, 32))
+    for group in range(8):
+        if group < 4:
+            scale, low = packed[:, group] & 63, packed[:, group + 4] & 63
+        else:
+            scale = packed[:, group + 4] & 15 | packed[:, group - 4] >> 6 << 4
+            low = packed[:, group + 4] >> 4 | packed[:, group] >> 6 << 4
+        nibbles = block["q"][:, group // 2 * 32 : group // 2 * 32 + 32] >> (4 * (group % 2)) & 15
+        codes = nibbles.astype(np.float64)
+        if kind == "Q5_K":
+            codes += 16.0 * (block["high"] >> group & 1)
+        d, dmin = block["d"].astype(np.float64), block["dmin"].astype(np.float64)
+        out[:, group] = (d * scale)[:, None] * codes - (dmin * low)[:, None]
+    return out.ravel()
+
+
+def _decode_6(raw: bytes) -> np.ndarray:
+    """Sixteen groups of 16: ``d * scale * (code - 32)``; the codes' low 4 and high 2 bits lie apart."""
+    block = np.frombuffer(raw, np.dtype([("low", "u1", 128), ("high", "u1", 64), ("scales", "i1", 16), ("d", "<f2")]))
+    out = np.empty((len(block), 256))
+    for place in range(256):
+        half, rest = divmod(place, 128)
+        part, column = divmod(rest, 32)
+        low = block["low"][:, 64 * half + 32 * (part % 2) + column] >> (4 * (part // 2)) & 15
+        high = block["high"][:, 32 * half + column] >> (2 * part) & 3
+        codes = (low | high << 4).astype(np.float64) - 32
+        out[:, place] = block["d"].astype(np.float64) * block["scales"][:, place // 16] * codes
+    return out.ravel()
 
 
 def logits(weights: dict[str, np.ndarray], shape: Shape, ids: list[int]) -> np.ndarray:

@@ -46,6 +46,16 @@ def test_logits_are_those_of_the_file(tmp_path, arch, kind):
     np.testing.assert_allclose(computed(convert(path), ids), expected, atol=2e-4, rtol=1e-4)
 
 
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_K", "Q5_K", "Q6_K"])
+def test_the_kinds_of_blocks_that_most_published_files_have(tmp_path, kind):
+    shape = Shape(hidden=256, heads=4, kv_heads=2, head=64, ffn=256)
+    path = write_gguf(tmp_path / "tiny.gguf", shape, kind)
+    weights = read_tensors(path)
+    assert 0.02 < weights["blk.0.ffn_up.weight"].std() < 0.5
+    expected = logits(weights, shape, [5, 40, 7, 99])
+    np.testing.assert_allclose(computed(convert(path), [5, 40, 7, 99]), expected, atol=1e-3, rtol=1e-3)
+
+
 @pytest.mark.model
 def test_the_default_model_computes_what_its_file_means(default_model_dir):
     path = Path(read_conversion(default_model_dir).source)

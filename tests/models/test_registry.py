@@ -13,9 +13,9 @@ from chatapp.models.sources import Source, guess_source, parse_source
 
 #: Model types of the shipped models, from the config.json of their repositories.
 FAMILIES = {
-    "gemma-3": "gemma3_text", "gemma-4": "gemma4", "gpt-oss": "gpt_oss", "granite": "granite", "lfm2": "lfm2", "llama": "llama",
-    "mistral": "mistral", "phi-4": "phi3", "qwen3-30b": "qwen3_moe", "qwen3": "qwen3", "smollm2": "llama",
-    "smollm3": "smollm3",
+    "gemma-3": "gemma3_text", "gemma-4": "gemma4", "gpt-oss": "gpt_oss", "granite": "granite", "lfm2": "lfm2",
+    "llama": "llama", "mistral": "mistral", "phi-4": "phi3", "qwen3-30b": "qwen3_moe", "qwen3": "qwen3",
+    "smollm2": "llama", "smollm3": "smollm3",
 }  # fmt: skip
 
 
