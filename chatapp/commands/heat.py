@@ -8,12 +8,9 @@ import sys
 from rich.color import ColorSystem
 from rich.style import Style
 
+from chatapp.scale import ENTROPY
 from chatapp.text import visible
 from chatapp.tokens import Token
-
-#: From this entropy on a token is coloured, and from that one on with the strongest colour, in nats (design: 0.67 is
-#: about the 80th percentile of a reasoning model's tokens; 4 nats are 55 equal choices).
-LOW, HIGH = 0.67, 4.0
 
 #: Backgrounds from mild to strong doubt, with a foreground that can be read on them: light to dark, so that they
 #: can be told apart without seeing hues.
@@ -33,13 +30,6 @@ _COLOURLESS = (
 )
 
 
-def level(entropy: float) -> int:
-    """0 for a confident token, else 1 to the number of colours."""
-    if not entropy > LOW:
-        return 0
-    return 1 + min(len(_RAMP) - 1, int((entropy - LOW) / (HIGH - LOW) * len(_RAMP)))
-
-
 class Painter:
     """Paints tokens. A token whose text is not complete yet lends its heat to the one that completes it."""
 
@@ -53,9 +43,9 @@ class Painter:
     def legend(self) -> str:
         """What the marks mean."""
         if self._dumb:
-            return f"⟨entropy⟩ in nats after tokens above {LOW}"
+            return f"⟨entropy⟩ in nats after tokens above {ENTROPY.low}"
         scale = "".join(style.render("  ▁  ", color_system=self._system) for style in self._styles)
-        return f"entropy {LOW} {scale} {HIGH:g} nats and more; unmarked: below {LOW}"
+        return f"entropy {ENTROPY.low} {scale} {ENTROPY.high:g} nats and more; unmarked: below {ENTROPY.low}"
 
     def paint(self, token: Token) -> str:
         """The token's text, safe to print, with its heat."""
@@ -65,7 +55,7 @@ class Painter:
             return ""
         self._waiting = 0.0
         text = visible(token.text)
-        strength = level(entropy)
+        strength = ENTROPY.level(entropy, len(_RAMP))
         if not strength:
             return text
         if self._dumb:

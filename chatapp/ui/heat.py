@@ -14,10 +14,9 @@ from typing import Literal
 from rich.style import Style
 from textual.color import Color, ColorParseError
 
+from chatapp import scale
+from chatapp.scale import LEVELS, Scale
 from chatapp.tokens import Token
-
-#: Steps of a ramp. Few, so that strips and styles are shared; more could not be told apart on a cell's background.
-LEVELS = 8
 
 Unit = Literal["nats", "bits"]
 
@@ -61,34 +60,11 @@ def unit_name(heat: Heat, unit: Unit) -> str:
     return f"{unit}²" if heat is Heat.VARENTROPY else unit
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """A range of one measure, in nats (nats²).
-
-    Attributes:
-        low: Up to here a token counts as confident and is not coloured.
-        high: From here on the colour is the strongest.
-        kind: Where the range comes from.
-    """
-
-    low: float
-    high: float
-    kind: Literal["fixed", "percentile"] = "fixed"
-
-    def level(self, value: float) -> int:
-        """0 up to ``low``, else 1 to `LEVELS`, linear in the value."""
-        if not value > self.low:  # also NaN
-            return 0
-        if value >= self.high:
-            return LEVELS
-        return min(LEVELS, 1 + int((value - self.low) / (self.high - self.low) * LEVELS))
-
-
-#: 0.67 nats is about the 80th percentile of a reasoning model's tokens (design §5); 4 nats are 55 equal choices.
+#: The scales that do not depend on what is shown.
 FIXED: Mapping[Heat, Scale] = {
-    Heat.ENTROPY: Scale(0.67, 4.0),
-    Heat.VARENTROPY: Scale(1.0, 8.0),
-    Heat.SURPRISAL: Scale(1.0, 8.0),
+    Heat.ENTROPY: scale.ENTROPY,
+    Heat.VARENTROPY: scale.VARENTROPY,
+    Heat.SURPRISAL: scale.SURPRISAL,
 }
 
 #: The percentiles of the tokens shown that make the range of a percentile scale, and the fewest tokens for one.

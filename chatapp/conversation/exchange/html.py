@@ -9,23 +9,18 @@ from html import escape
 from chatapp.conversation.events import Message
 from chatapp.conversation.exchange.transcript import Transcript, children
 from chatapp.conversation.records import TYPED
+from chatapp.scale import ENTROPY, LEVELS, VARENTROPY
 from chatapp.text import visible
 from chatapp.tokens import Token
-
-#: Steps of each scale.
-STEPS = 10
-
-#: Entropy, in nats, and varentropy, in nats², at which the scales end.
-ENTROPY_TOP, VARENTROPY_TOP = 4.0, 8.0
 
 _NAMES = {"system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
 
 _STYLE = """
 :root { color-scheme: light dark; --ground: #fff; --ink: #1b1b1f; --soft: #6b6b76; --line: #dddde3;
-  --heat: 255 120 0; --strong: .75; }
+  --heat: 255 120 0; --strong: .75; --cold: 40 100 200; }
 @media (prefers-color-scheme: dark) {
   :root { --ground: #16161a; --ink: #e8e8ee; --soft: #9a9aa6; --line: #33333b;
-    --heat: 255 140 40; --strong: .55; }
+    --heat: 255 140 40; --strong: .55; --cold: 90 160 240; }
 }
 body { background: var(--ground); color: var(--ink); font: 16px/1.55 system-ui, sans-serif; max-width: 46rem;
   margin: 2rem auto; padding: 0 1rem; overflow-wrap: anywhere; print-color-adjust: exact; }
@@ -98,9 +93,8 @@ def _heated(tokens: Sequence[Token]) -> str:
 def _span(token: Token) -> str:
     if token.id == TYPED:
         return _text(token.text)
-    entropy = _step(token.entropy, ENTROPY_TOP)
-    varentropy = _step(token.varentropy, VARENTROPY_TOP)
-    return f'<span class="t e{entropy} v{varentropy}" title="{_text(_details(token))}">{_text(token.text)}</span>'
+    levels = f"e{ENTROPY.level(token.entropy)} v{VARENTROPY.level(token.varentropy)}"
+    return f'<span class="t {levels}" title="{_text(_details(token))}">{_text(token.text)}</span>'
 
 
 def _details(token: Token) -> str:
@@ -115,26 +109,22 @@ def _details(token: Token) -> str:
     return "\n".join(lines)
 
 
-def _step(value: float, top: float) -> int:
-    """The class of a value; the square root spreads the small ones, where most tokens are."""
-    return round(STEPS * math.sqrt(min(max(value, 0.0), top) / top)) if value == value else STEPS
-
-
 def _scales() -> str:
     rules: list[str] = []
-    for step in range(STEPS + 1):
-        share = step / STEPS
-        rules.append(f".e{step} {{ background: rgb(var(--heat) / calc(var(--strong) * {share:g})); }}")
-        rules.append(f".v{step} {{ border-color: rgb(120 80 220 / {share:.2f}); }}")
+    for step in range(1, LEVELS + 1):
+        share = 0.2 + 0.8 * (step - 1) / (LEVELS - 1)
+        rules.append(f".e{step} {{ background: rgb(var(--heat) / calc(var(--strong) * {share:.3g})); }}")
+        rules.append(f".v{step} {{ border-color: rgb(var(--cold) / {share:.2f}); }}")
     return "\n".join(rules) + "\n"
 
 
 def _legend() -> str:
-    squares = "".join(f'<span class="t e{s}">&nbsp;&nbsp;</span>' for s in range(0, STEPS + 1, 2))
-    lines = "".join(f'<span class="t v{s}">&nbsp;&nbsp;</span>' for s in range(0, STEPS + 1, 2))
+    squares, lines = (
+        "".join(f'<span class="t {kind}{step}">&nbsp;&nbsp;</span>' for step in range(1, LEVELS + 1)) for kind in "ev"
+    )
     return (
-        f'<p class="legend">entropy 0 {squares} {ENTROPY_TOP:g} nats and more · '
-        f"varentropy 0 {lines} {VARENTROPY_TOP:g} nats² and more · point at a word for its numbers</p>"
+        f'<p class="legend">entropy {ENTROPY.low:g} {squares} {ENTROPY.high:g} nats · varentropy {VARENTROPY.low:g} '
+        f"{lines} {VARENTROPY.high:g} nats² · unmarked: below · point at a word for its numbers</p>"
     )
 
 
