@@ -114,6 +114,7 @@ def test_lines_put_back_in_part_are_not_put_back_twice(store, disk, written):
     with session.path.open("ab") as file:
         file.write(b"".join(line + b"\n" for line in lines[:written]))
     assert contents(store.open(session.id)) == ALL
+    assert session.path.read_bytes().count(b'"type":"message"') == len(ALL)
 
 
 def test_lines_that_could_not_be_synced_are_rescued_too(store, monkeypatch):

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from chatapp.cli import main
 from chatapp.conversation.store import Store
 from tests.terminal.terminal import CTRL_J, ENTER, ESCAPE, F1, F3, F5, LEFT, UP, Terminal
 
@@ -101,8 +102,8 @@ def test_stop_edit_regenerate_and_alternatives(start: Callable[..., Terminal]) -
     assert t.leave() == 0
 
 
-def test_pick_another_token(start: Callable[..., Terminal]) -> None:
-    t = start()
+def test_pick_another_token_and_draw_its_reply_again(start: Callable[..., Terminal]) -> None:
+    t = start(sampling="temperature = 0.8\nmax_tokens = 40\n")
     ask(t, "What is the capital of France?")
     before = saved()[1]
     t.keys(ESCAPE)
@@ -115,6 +116,7 @@ def test_pick_another_token(start: Callable[..., Terminal]) -> None:
     assert saved()[1] != before
     assert len(saved()) == 2
     assert t.leave() == 0
+    assert main(["show", Store().latest() or "", "--replay"]) == 0
 
 
 def test_sizes_help_and_list(start: Callable[..., Terminal], monkeypatch: pytest.MonkeyPatch) -> None:
