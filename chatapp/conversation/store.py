@@ -275,7 +275,7 @@ class Store:
             ChatappError: There is no such conversation, or it cannot be deleted.
         """
         with self._held(id) as path:
-            for file in (self._records_path(path, id), path):
+            for file in (*self._beside(path, id).values(), path):
                 self._files.unlink(file)
 
     def _move(self, id: str, target: Store) -> None:
@@ -284,9 +284,9 @@ class Store:
                 raise ChatappError(f"Lines of {id} could not be saved yet; open it first, when there is room.", "usage")
             self._files.mkdir(target.folder)
             new = target.path_of(target._new_id() if target.path_of(id).exists() else id)
-            token_path = self._records_path(path, id)
-            if token_path.exists():
-                self._files.replace(token_path, new.with_suffix(records.SUFFIX))
+            for suffix, file in self._beside(path, id).items():
+                if file.exists():
+                    self._files.replace(file, new.with_suffix(suffix))
             self._files.replace(path, new)
 
     @contextmanager
@@ -304,6 +304,15 @@ class Store:
             raise ChatappError(f"{path} cannot be moved or deleted: {error.strerror or error}.") from error
         finally:
             lock.release()
+
+    def _beside(self, path: Path, id: str) -> dict[str, Path]:
+        """What belongs to a conversation beside its file, by ending: token records, and torn lines set aside."""
+        token_path = self._records_path(path, id)
+        return {
+            records.SUFFIX: token_path,
+            ".torn": path.with_suffix(".torn"),
+            ".tokens.torn": token_path.with_suffix(".torn"),
+        }
 
     def _records_path(self, path: Path, id: str) -> Path:
         """Beside the file by its own name, or by the id inside it if somebody renamed the file."""

@@ -601,6 +601,9 @@ def test_trash_and_back(store):
     again = store.open(session.id)
     assert [t.text for t in again.tokens(ids["b"])] == ["B", "b"]
     again.close()
+    for torn in (".torn", ".tokens.torn"):
+        session.path.with_suffix(torn).write_text("half a li")
     store.remove(session.id)
+    assert [path.name for path in store.folder.iterdir()] == ["trash"]
     store.trash.erase(session.id)
-    assert store.trash.ids() == []
+    assert list(store.trash.folder.iterdir()) == []
