@@ -68,22 +68,26 @@ def _shown(actions: list[Action]) -> list[Action]:
     return [action for action in actions if not (action.name.startswith("pick_") and action.name != "pick_1")]
 
 
-#: Cells of the keys, of the commands, and of the ids, which are left out first where there is no room.
-_KEYS, _COMMAND, _ID = 19, 22, 25
-#: Cells of the first column where there is room for two only, and the narrowest help with three.
-_NARROW_KEYS, _THREE = 15, 66
+#: Cells of the keys, of the commands without and with their arguments, and of the ids.
+_KEYS, _COMMAND, _ARGUMENTS, _ID = 19, 15, 22, 25
+#: From these widths on there are commands, and arguments and ids.
+_MEDIUM, _WIDE = 66, 108
+#: Cells of the first column where there is room for two only.
+_NARROW_KEYS = 15
 
 
 def _row(action: Action, keymap: Keymap, width: int) -> Content:
     keys = "1 … 9" if action.name == "pick_1" else keymap.keys(action.id)
-    command = f"/{action.command} {action.argument}".strip() if action.command else ""
+    command = f"/{action.command}" if action.command else ""
     words = action.help.replace("alternative 1", "that alternative")
-    if width < _THREE:
-        return Content.assemble(*_columns(keys.split(" ")[0] or f"/{action.command}", _NARROW_KEYS, words, width))
-    id_cells = _ID if width >= _KEYS + 42 + _COMMAND + _ID else 0
-    lead, first, rest = _columns(keys, _KEYS, words, width - _COMMAND - id_cells)
-    id = f" {action.id}" if id_cells else ""
-    return Content.assemble(lead, first, (f" {command:<{_COMMAND - 1}}", "$text-accent"), (id, "$fainter"), rest)
+    if width < _MEDIUM:
+        return Content.assemble(*_columns(keys.split(" ")[0] or command, _NARROW_KEYS, words, width))
+    id, cells = "", _COMMAND
+    if width >= _WIDE:
+        id, cells = f" {action.id}", _ARGUMENTS
+        command = f"{command} {action.argument}"
+    lead, first, rest = _columns(keys, _KEYS, words, width - cells - (_ID if id else 0))
+    return Content.assemble(lead, first, (f" {command:<{cells - 1}}", "$text-accent"), (id, "$fainter"), rest)
 
 
 def _columns(keys: str, cells: int, words: str, width: int) -> tuple[tuple[str, str], str, str]:

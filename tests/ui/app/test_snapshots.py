@@ -55,7 +55,7 @@ def test_screens(snap_compare, tmp_path, monkeypatch, size, where):
         for key in keys:
             await s.press(key)
         s.screen.tick()
-        s.screen._each_second()
+        s.screen._clock._each_second()
         await pilot.pause()
 
     assert snap_compare(s.app, terminal_size=size, run_before=play)
