@@ -101,6 +101,23 @@ class ReplyWriter:
             self._session.write_partial(events.Partial(self.id, "", dropped=True), (), 0)
 
 
+def recover(session: ConversationSession) -> None:
+    """Makes replies that were cut off by the end of the process into messages, with as many records as were written.
+
+    Of several candidates for one message the first is shown.
+    """
+    answered: set[str | None] = set()
+    for partial in list(session.conversation.partials.values()):
+        found = session.storage.records.get(partial.id)
+        message, tokens = ended(partial, found, "error")
+        recorded = records.alike(found, tokens)
+        session.finish_reply(message, tokens, recorded=recorded, show=partial.parent not in answered)
+        session.storage.notices.append(
+            "A reply was cut off when the program ended; what had been saved of it is shown."
+        )
+        answered.add(partial.parent)
+
+
 def setup_of(loaded: Loaded, request: Generate, given: Mapping[str, object]) -> dict[str, object]:
     """What must be as it was for `chatapp show --replay`, whatever the settings are then.
 

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from chatapp.conversation import events, prompts, records, reply, steps
+from chatapp.conversation import events, prompts, records, steps
 from chatapp.conversation.events import Message
-from chatapp.conversation.journal import Reading
 from chatapp.conversation.records import Records
 from chatapp.conversation.reply import ReplyWriter
 from chatapp.conversation.storage import Storage
@@ -344,23 +343,6 @@ class ConversationSession:
             if found:
                 self._records.append(id, found)
         self._write(*steps.filled(messages, head, title), sync=True)
-
-    def recover(self, reading: Reading) -> None:
-        """For the store: makes replies that were cut off by the end of the process into messages."""
-        self.storage.notices += reading.notices + self.conversation.complaints
-        if self.read_only:
-            return
-        answered: set[str | None] = set()
-        for partial in list(self.conversation.partials.values()):
-            self._recover_reply(partial, show=partial.parent not in answered)
-            answered.add(partial.parent)
-
-    def _recover_reply(self, partial: Message, *, show: bool) -> None:
-        """The text as far as it was written, with as many of its records; of several candidates one is shown."""
-        found = self._records.get(partial.id)
-        message, tokens = reply.ended(partial, found, "error")
-        self.finish_reply(message, tokens, recorded=records.alike(found, tokens), show=show)
-        self.storage.notices.append("A reply was cut off when the program ended; what had been saved of it is shown.")
 
     def write_partial(self, partial: events.Partial, tokens: Sequence[Token], start: int) -> None:
         """For `ReplyWriter`: a recovery line, after the records of its text, which begin at ``start``."""

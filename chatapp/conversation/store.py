@@ -18,6 +18,7 @@ from chatapp.conversation.index import SUFFIX, Index, Summary, is_conversation
 from chatapp.conversation.journal import Journal, Reading, looks_like_conversation, read
 from chatapp.conversation.lock import Lock
 from chatapp.conversation.records import Records
+from chatapp.conversation.reply import recover
 from chatapp.conversation.rescue import Rescue
 from chatapp.conversation.search import Hit, search
 from chatapp.conversation.session import ConversationSession
@@ -97,7 +98,9 @@ class Store:
         session = ConversationSession(self, conversation, storage)
         if not conversation.id and not reading.events and not reading.notices:  # made just before the program ended
             session.begin_file(events.Opened(events.SCHEMA, path.stem, events.now()))
-        session.recover(reading)
+        storage.notices += reading.notices + conversation.complaints
+        if reason is None:
+            recover(session)
         return session
 
     def _made(self, first: events.Opened) -> ConversationSession:
