@@ -11,8 +11,8 @@ from typing import Literal
 
 import msgspec
 
-from chatapp.errors import ChatappError
-from chatapp.models import fit, hub, pypi
+from chatapp.errors import ChatappError, UsageError
+from chatapp.models import fit, hub, pypi, transfer
 from chatapp.models.conversions import conversions_of
 from chatapp.models.registry import ModelSpec, Registry
 from chatapp.models.sources import Source
@@ -65,14 +65,14 @@ def look(spec: ModelSpec, *, known: bool = True) -> Entry:
 
 
 def look_at_all(registry: Registry) -> list[Entry]:
-    """All models of the registry, then complete ones that other programs left in the Hub's cache."""
+    """All models of the registry, then those in the Hub's cache that are complete or that chatapp began to download."""
     entries = [look(spec) for spec in registry]
     repositories = {entry.spec.place.location for entry in entries if entry.spec.place.kind == "hf"}
     for place in hub.cached_repositories():
         if place.location not in repositories:
             spec = ModelSpec(name=place.location, title=place.location.partition("/")[2], source=str(place))
             entry = look(spec, known=False)
-            if entry.state == "ready":
+            if entry.state == "ready" or transfer.interrupted(hub.storage(place) / "blobs"):
                 entries.append(entry)
     return entries
 
@@ -81,13 +81,14 @@ def remove(entry: Entry) -> int:
     """Deletes what was fetched and made for a model; returns the bytes that were freed.
 
     Raises:
-        ChatappError: It is a person's own folder, nothing is here, or something cannot be deleted.
+        UsageError: It is a person's own folder.
+        ChatappError: Nothing is here, or something cannot be deleted.
     """
     name = entry.spec.name
     if entry.spec.place.kind == "path":
-        raise ChatappError(f"{name} is a folder of your own, {entry.spec.place.location}: delete it yourself.", "usage")
+        raise UsageError(f"{name} is a folder of your own, {entry.spec.place.location}: delete it yourself.")
     if not entry.paths:
-        raise ChatappError(f"Nothing of {name} is here.", "usage")
+        raise ChatappError(f"Nothing of {name} is here.", "model")
     for path in entry.paths:
         try:
             shutil.rmtree(path)

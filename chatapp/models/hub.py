@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from chatapp.errors import ChatappError
+from chatapp.errors import ChatappError, UsageError
 from chatapp.models import parallel, transfer
 from chatapp.models.families import check_config
 from chatapp.models.folder import check_files, needed_weights, read_config
@@ -195,7 +195,7 @@ def _explain(place: Source, error: Exception) -> ChatappError:
             "model",
         )
     if isinstance(error, errors.HFValidationError):
-        return ChatappError(f"“{repo}” cannot be a repository's name: write owner/repo.", "usage")
+        return UsageError(f"“{repo}” cannot be a repository's name: write owner/repo.")
     if isinstance(error, errors.OfflineModeIsEnabled):
         return ChatappError(
             f"{repo} is not complete on this machine and HF_HUB_OFFLINE forbids downloads: unset it and try again.",

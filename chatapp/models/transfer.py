@@ -51,6 +51,11 @@ def reason(error: Exception) -> str:
     return visible(lines[0][:160]) if lines else type(error).__name__
 
 
+def interrupted(blobs: Path) -> bool:
+    """Whether a part of a file lies here from an earlier run of chatapp."""
+    return any(blobs.glob(f"*{_SUFFIX}"))
+
+
 def partial_bytes(blobs: Path, files: Sequence[File]) -> int:
     """How much of some files lies here from an earlier run."""
     return sum(min(_size(blobs / (file.blob + _SUFFIX)), file.size) for file in files)
@@ -92,6 +97,7 @@ class _Job:
         self.error: Exception | None = None
         self._finished = 0
         self._current: File = files[0]
+        self._hashed = 0
 
     def run(self) -> None:
         try:
@@ -109,7 +115,9 @@ class _Job:
         finished = self._finished
         total = sum(other.size for other in self._files)
         here = min(_size(self._blobs / (file.blob + _SUFFIX)), file.size)
-        if finished < total:
+        if self._hashed:
+            report(Step("verify", self._hashed, file.size, file=file.name))
+        elif finished < total:
             report(Step("download", here, file.size, file=file.name))
         report(Step("download", min(finished + here, total), total))
 
@@ -117,7 +125,7 @@ class _Job:
         part = self._blobs / (file.blob + _SUFFIX)
         for attempt in (1, 2):
             self._read(file, part)
-            if _hash(part, file.blob) == file.blob:
+            if self._hash(part, file.blob) == file.blob:
                 part.replace(self._blobs / file.blob)
                 return
             part.unlink()  # a damaged part must not be taken up again
@@ -127,6 +135,23 @@ class _Job:
                     "and suspect a proxy or mirror on the way if it stays so.",
                     "network",
                 )
+
+    def _hash(self, path: Path, like: str) -> str:
+        """The hash of a file, of the kind of another: sha256 (64 digits), or git's blob id (sha1 with a header)."""
+        if len(like) == 64:
+            digest = hashlib.sha256()
+        else:
+            digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
+        try:
+            with path.open("rb") as file:
+                while chunk := file.read(_CHUNK):
+                    if self.stopped:
+                        raise Interrupted
+                    digest.update(chunk)
+                    self._hashed += len(chunk)
+        finally:
+            self._hashed = 0
+        return digest.hexdigest()
 
     def _read(self, file: File, part: Path) -> None:
         from huggingface_hub import constants, hf_hub_url
@@ -176,18 +201,6 @@ class _Sink:
 
     def truncate(self, size: int | None = None) -> int:
         return self._raw.truncate(size)
-
-
-def _hash(path: Path, like: str) -> str:
-    """The hash of a file, of the kind of another: sha256 (64 digits), or git's blob id (sha1 with a header)."""
-    if len(like) == 64:
-        digest = hashlib.sha256()
-    else:
-        digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
-    with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _size(path: Path) -> int:

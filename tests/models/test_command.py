@@ -109,7 +109,7 @@ def test_a_folder_of_ones_own_is_never_removed(tmp_path, capsys):
     folder.mkdir()
     (folder / "config.json").write_text("{}")
     code, _, err = run(capsys, "rm", str(folder), "--yes")
-    assert code == 1
+    assert code == 2
     assert "is a folder of your own" in err
     assert folder.exists()
 
@@ -163,6 +163,19 @@ def test_models_of_the_hubs_cache(hub, tmp_path, monkeypatch):  # noqa: F811
     assert [entry.spec.name for entry in found] == ["owner/tiny"]
     shutil.rmtree(entry.folder)
     assert look(spec).state == "partial"
+    assert [entry for entry in look_at_all(load_registry()) if not entry.known] == [], "another program's"
+
+
+def test_an_interrupted_download_is_listed(hub, tmp_path, monkeypatch):  # noqa: F811
+    monkeypatch.undo()
+    monkeypatch.setenv("CHATAPP_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("CHATAPP_CONFIG_DIR", str(tmp_path / "config"))
+    hub.stall_after[WEIGHTS] = 2_000_000
+    fetch(hub, tmp_path, "hf:owner/tiny", 1_000_000)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    [found] = [entry for entry in look_at_all(load_registry()) if not entry.known]
+    assert (found.spec.name, found.state) == ("owner/tiny", "partial")
+    assert found.bytes >= 1_000_000
 
 
 def test_a_folder_that_is_no_model_is_not_called_ready(tmp_path, capsys):
