@@ -21,6 +21,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -128,6 +129,7 @@ class Engine:
         self._folder: Path | None = None
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._hello: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
+        self._all_heard = threading.Event()
         self._lost: EngineLost | None = None
         self._closed = False
         self._watching: asyncio.Task[None] | None = None
@@ -151,7 +153,7 @@ class Engine:
         if hosts:  # mlx.launch leaves temporary files behind
             engine._scratch = tempfile.TemporaryDirectory(prefix="chatapp-", ignore_cleanup_errors=True)
             environment["TMPDIR"] = engine._scratch.name
-        stdin = beating() if hosts else os.open(os.devnull, os.O_RDONLY)
+        stdin = beating(engine._all_heard) if hosts else os.open(os.devnull, os.O_RDONLY)
         descriptor = os.open(engine.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             # In a session of its own: Ctrl+C in the terminal is for the client, which then cancels what it wants to.
@@ -256,7 +258,7 @@ class Engine:
         process = self._process
         assert process is not None
         if self.hosts:
-            words = await watch(process, self.hosts, self.log)
+            words = await watch(process, self.hosts, self.log, self._all_heard)
             self._lose(words)
             await self._end_process(process)
             return

@@ -2,7 +2,8 @@
 
     hosts = Hosts.from_file(path) or Hosts.here(3)       who takes part
     hosts.command(socket)                                 what to run
-    await watch(process, hosts, log)                      returns when a rank has died or gone silent, with a sentence
+    descriptor = beating(heard)                           its standard input
+    await watch(process, hosts, log, heard)               returns when a rank has died or gone silent, with a sentence
 
 What mlx.launch's ranks print comes out of its standard output, one line after another; `chatapp.engine.heartbeat` has
 the ranks' side of the signs of life in it.
@@ -50,8 +51,12 @@ _AFTER_HANG = 2.0
 _SECOND = 1.0
 _BEAT = re.compile(rb"\x01(\d+) (\d+) ([01])\x02")
 _EXIT = re.compile(r"Node with rank (\d+) (?:exited with code (-?\d+)|was killed)")
+_PIDFILE = re.compile(r"\S*/tmp\.\w+")  # mlx.launch has each rank print where it keeps its process id
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _SSH_FAILED = 255
+
+#: Below those that systems give to connections of any program, which might take one before the ranks do.
+_PORTS = (20000, 32000)
 
 
 def beat(rank: int, step: int, late: bool = False) -> bytes:
@@ -127,39 +132,44 @@ class Hosts:
         ]
 
 
-async def watch(process: asyncio.subprocess.Process, hosts: Hosts, log: Path) -> str:
+async def watch(process: asyncio.subprocess.Process, hosts: Hosts, log: Path, heard: threading.Event) -> str:
     """Keeps the ranks' output in the log, until a rank is lost or all have ended.
 
     Args:
         process: mlx.launch, its standard input from `beating`, its output piped.
         hosts: Who takes part.
         log: File that what the ranks print is added to.
+        heard: Set when every rank has given a sign of life.
 
     Returns:
         What happened, as a sentence that ends with the last words of whoever was lost.
     """
-    output = _Output(len(hosts.names))
+    output = _Output(len(hosts.names), heard)
     with log.open("ab") as file:
         while not output.lost() and await _more(process, output, file):
             pass
         # Who was first is clear when the others have told their ends as well, or where they wait.
         until = time.monotonic() + (_AFTER_DEATH if output.exits else _AFTER_HANG)
-        while output.lost() and time.monotonic() < until and await _more(process, output, file):
+        while output.silent() is None and output.lost() and time.monotonic() < until and await _more(process, output, file):
             pass
     return _sentence(output, hosts, log)
 
 
-def beating() -> int:
-    """Begins the client's own signs of life.
+def beating(heard: threading.Event) -> int:
+    """Prepares the client's own signs of life.
 
     They come from a thread, because a program may hand its terminal to an editor for minutes. They end with the
     program, or when nobody reads them any more.
+
+    Args:
+        heard: They begin when this is set. Earlier ones would come back as an echo of ssh's terminal, which mlx.launch
+            takes for the line that says where a rank's process id is kept.
 
     Returns:
         The descriptor to be mlx.launch's standard input; the caller closes it once mlx.launch has it.
     """
     theirs, ours = os.pipe()
-    threading.Thread(target=_beat, args=(ours,), name="beat", daemon=True).start()
+    threading.Thread(target=_beat, args=(ours, heard), name="beat", daemon=True).start()
     return theirs
 
 
@@ -177,7 +187,8 @@ async def _more(process: asyncio.subprocess.Process, output: _Output, file: Bina
     return bool(data)
 
 
-def _beat(descriptor: int) -> None:
+def _beat(descriptor: int, heard: threading.Event) -> None:
+    heard.wait()
     with contextlib.suppress(OSError):
         while True:
             os.write(descriptor, b"\n")
@@ -188,11 +199,13 @@ def _beat(descriptor: int) -> None:
 class _Output:
     """What mlx.launch printed: signs of life, ends of ranks, and lines for the log."""
 
-    def __init__(self, ranks: int) -> None:
+    def __init__(self, ranks: int, heard: threading.Event) -> None:
         self.exits: list[tuple[int, int | None]] = []
         self._silences = [0.0] * ranks
         self._patience = [STARTING] * ranks
         self._steps = [0] * ranks
+        self._heard: set[int] = set()
+        self._all_heard = heard
         self._late = False
         self._looked = time.monotonic()
         self._partial = b""
@@ -225,6 +238,10 @@ class _Output:
         """For how long a rank may be silent where it is now, in seconds."""
         return self._patience[rank]
 
+    def heard(self, rank: int) -> bool:
+        """Whether a rank has ever given a sign of life."""
+        return rank in self._heard
+
     def stuck(self) -> int | None:
         """The rank that the others wait for, if that is clear."""
         least = min(self._steps)
@@ -240,6 +257,9 @@ class _Output:
     def _note_beat(self, rank: int, step: int, late: bool) -> None:
         if rank < len(self._steps):
             self._steps[rank] = step
+            self._heard.add(rank)
+            if len(self._heard) == len(self._steps):
+                self._all_heard.set()
             self._silences[rank] = 0.0
             self._patience[rank] = {0: IMPORTING, 1: STARTING}.get(step, SILENCE)
             self._late = self._late or late
@@ -254,7 +274,7 @@ def _sentence(output: _Output, hosts: Hosts, log: Path) -> str:
     rank: int | None
     if output.exits:
         rank, code = next((end for end in output.exits if end[1] not in _FOLLOWED), output.exits[0])
-        how = _how(code)
+        how = _how(code, output.heard(rank))
     elif (rank := output.silent()) is not None:
         how = f"has given no sign of life for {output.patience(rank):.0f} seconds"
     elif output.lost():
@@ -267,11 +287,13 @@ def _sentence(output: _Output, hosts: Hosts, log: Path) -> str:
     return f"Rank {rank} on {name} {how}; start the engine again. {_last_words(log, rank)}"
 
 
-def _how(code: int | None) -> str:
+def _how(code: int | None, heard: bool) -> str:
     if code == -9:
         return "was killed (by a person, or by the system for want of memory)"
     if code is None or code < 0:
         return "was ended by a signal"
+    if code == _SSH_FAILED and heard:  # what ssh ends with where its command was ended by a signal, too
+        return "was killed, or its connection broke"
     if code == _SSH_FAILED:
         return "could not be reached by ssh"
     return f"ended with code {code}"
@@ -284,7 +306,7 @@ def _last_words(log: Path, rank: int | None) -> str:
     except OSError:
         text = ""
     lines = [_ESCAPE.sub("", line).strip() for line in text.split("\n")]
-    lines = [line for line in lines if line and not _EXIT.search(line)]
+    lines = [line for line in lines if line and not _EXIT.search(line) and not _PIDFILE.fullmatch(line)]
     own = [line for line in lines if f"rank {rank} on " in line]
     if not lines:
         return f"Its log {log} is empty."
@@ -309,7 +331,7 @@ def _is_this_machine(name: str) -> bool:
 def _free_ports(count: int) -> int:
     """The first of some neighbouring ports that nobody listens on here; other machines are hoped to be alike."""
     while True:
-        first = random.randrange(20000, 60000 - count)
+        first = random.randrange(*_PORTS)
         with contextlib.ExitStack() as stack:
             try:
                 for port in range(first, first + count):

@@ -18,7 +18,7 @@ import threading
 import traceback
 
 from chatapp.engine.progress import Progress
-from chatapp.launch import LEFT, SILENCE, beat
+from chatapp.launch import LEFT, SILENCE, STARTING, beat
 
 log = logging.getLogger(__name__)
 
@@ -66,12 +66,14 @@ def _where() -> str:
 
 
 def _listen() -> None:
+    patience = STARTING  # the client begins when it has heard all ranks
     while True:
-        ready, _, _ = select.select([0], [], [], SILENCE)
+        ready, _, _ = select.select([0], [], [], patience)
         if not ready:
-            _end(f"nothing was heard from the client for {SILENCE:.0f} s")
+            _end(f"nothing was heard from the client for {patience:.0f} s")
         elif not os.read(0, 4096):
             _end("mlx.launch has ended")
+        patience = SILENCE
 
 
 def _end(reason: str) -> None:

@@ -1,7 +1,11 @@
-"""mlx.launch, run as it is but for one thing: it does not keep a core busy while it waits.
+"""mlx.launch, run as it is but for two things: it does not keep a core busy while it waits, and finds remote processes.
 
 Its threads ask in one ``select`` whether a rank has written something and whether the rank's standard input has room,
 which it nearly always has; so they never sleep. Here the question about room waits until the first one was answered.
+
+A rank's first line names the file that its process id is kept in, for the command that ends it and removes the file.
+The terminal that ssh gives a rank ends that line by a carriage return too, which is no part of the name.
+
 The only module that relies on the inside of mlx.launch; `tests/distributed/test_launch.py` names what it relies on.
 """
 
@@ -24,9 +28,18 @@ def patient_select(read: list[Any], write: list[Any], error: list[Any], timeout:
     return ready, room, []
 
 
+_preprocess = launch.RemoteProcess.preprocess_output
+
+
+def plain_lines(self: launch.RemoteProcess, data: str, is_stdout: bool = False) -> str:
+    """As ``RemoteProcess.preprocess_output``, for output whose lines a terminal may have ended."""
+    return _preprocess(self, data.replace("\r\n", "\n"), is_stdout)
+
+
 def main() -> None:
     """Runs mlx.launch with this process's arguments."""
     launch.select = patient_select  # pyright: ignore[reportPrivateImportUsage]
+    launch.RemoteProcess.preprocess_output = plain_lines
     launch.main()
 
 

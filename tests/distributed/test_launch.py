@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import os
+import select
 import socket
+import threading
 import time
 from pathlib import Path
 
@@ -59,7 +62,7 @@ def test_a_file_that_cannot_be_used(tmp_path: Path, content: str, words: str):
 
 
 def test_signs_of_life_are_taken_out_of_the_output_and_ends_are_seen():
-    output = launch._Output(3)
+    output = launch._Output(3, threading.Event())
     data = (
         b"a line\n"
         + launch.beat(0, 5)
@@ -72,16 +75,37 @@ def test_signs_of_life_are_taken_out_of_the_output_and_ends_are_seen():
     assert output.exits == [(1, -9)]
 
 
+def test_the_client_begins_to_beat_when_it_has_heard_all_ranks():
+    heard = threading.Event()
+    output = launch._Output(2, heard)
+    reading = launch.beating(heard)
+    try:
+        list(output.lines(launch.beat(1, 0)))
+        assert not heard.is_set()
+        assert select.select([reading], [], [], 0.1)[0] == []
+        list(output.lines(launch.beat(0, 0)))
+        assert os.read(reading, 10) == b"\n"
+    finally:
+        os.close(reading)
+
+
+def test_a_process_id_is_found_behind_the_terminal_of_ssh():
+    process = mlx_launch.RemoteProcess.__new__(mlx_launch.RemoteProcess)
+    process._pidfile = None
+    assert patient.plain_lines(process, "/tmp/tmp.W7oSuR0GZP\r\na line\r\n", True) == "a line\n"
+    assert process._pidfile == "/tmp/tmp.W7oSuR0GZP"
+
+
 def test_lines_of_a_rank_behind_ssh():
     """Its terminal ends lines with a carriage return; a sign of life leaves no empty line in the log."""
-    output = launch._Output(1)
+    output = launch._Output(1, threading.Event())
     assert list(output.lines(launch.beat(0, 5).replace(b"\n", b"\r\n") + b"a line\r\n")) == [b"a line\n"]
 
 
 def test_a_rank_that_was_heard_and_then_not(monkeypatch: pytest.MonkeyPatch):
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    output = launch._Output(2)
+    output = launch._Output(2, threading.Event())
     list(output.lines(launch.beat(0, 5) + launch.beat(1, 5)))
     for _ in range(int(launch.SILENCE)):
         clock[0] += 1
@@ -97,7 +121,7 @@ def test_a_rank_that_starts_may_be_silent_for_longer(monkeypatch: pytest.MonkeyP
     """While it imports and while the ranks look for each other, MLX lets no other thread run."""
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    output = launch._Output(1)
+    output = launch._Output(1, threading.Event())
     list(output.lines(launch.beat(0, step)))
     for _ in range(int(patience)):
         clock[0] += 1
@@ -114,7 +138,7 @@ def test_a_rank_that_starts_may_be_silent_for_longer(monkeypatch: pytest.MonkeyP
     [((9, 7, 9), "Rank 1 on b is alive, but no longer gets on"), ((7, 7, 7), "The ranks are alive, but wait")],
 )
 def test_a_rank_that_is_alive_and_hangs_is_the_one_that_is_behind(steps: tuple[int, ...], words: str):
-    output = launch._Output(3)
+    output = launch._Output(3, threading.Event())
     list(output.lines(b"".join(launch.beat(rank, step) for rank, step in enumerate(steps))))
     assert not output.lost()
     list(output.lines(launch.beat(2, steps[2], late=True)))
@@ -126,7 +150,7 @@ def test_a_client_that_was_held_up_does_not_take_it_for_silence(monkeypatch: pyt
     """An editor had the terminal for ten minutes; what the ranks said meanwhile has not been read yet."""
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    output = launch._Output(1)
+    output = launch._Output(1, threading.Event())
     list(output.lines(launch.beat(0, 5)))
     clock[0] += 600
     output.wait()
@@ -136,12 +160,26 @@ def test_a_client_that_was_held_up_does_not_take_it_for_silence(monkeypatch: pyt
 def test_the_first_to_die_is_named_and_not_those_who_followed(tmp_path: Path):
     log = tmp_path / "log"
     log.write_text("1 rank 0 on here: x: loading\n2 rank 2 on there: x: this rank ends\nterminate called\n")
-    output = launch._Output(3)
+    output = launch._Output(3, threading.Event())
     lines = b"".join(b"Node with rank %d exited with code %d\n" % end for end in ((0, launch.LEFT), (2, 1), (1, -15)))
     list(output.lines(lines))
     sentence = launch._sentence(output, HOSTS, log)
     assert sentence.startswith("Rank 2 on there ended with code 1")
     assert sentence.endswith("this rank ends")
+
+
+@pytest.mark.parametrize(
+    ("came", "words"),
+    [(b"", "could not be reached by ssh"), (launch.beat(1, 5), "was killed, or its connection broke")],
+)
+def test_a_host_that_was_never_reached_is_told_from_one_that_was_lost(tmp_path: Path, came: bytes, words: str):
+    """ssh ends with 255 either way; a line that says where mlx.launch keeps a process id is nobody's last word."""
+    log = tmp_path / "log"
+    log.write_text("rank 1 on b: importing\n/tmp/tmp.W7oSuR0GZP\n")
+    output = launch._Output(3, threading.Event())
+    list(output.lines(came + b"Node with rank 1 exited with code 255\n"))
+    assert launch._sentence(output, HOSTS, log).startswith(f"Rank 1 on b {words}; start the engine again.")
+    assert launch._sentence(output, HOSTS, log).endswith("rank 1 on b: importing")
 
 
 def test_what_is_relied_on_of_mlx_launch():
@@ -153,6 +191,7 @@ def test_what_is_relied_on_of_mlx_launch():
     assert "Node with rank {rank} exited with code" in source
     assert 'is_local = host == "127.0.0.1"' in source
     assert "export MLX_RANK=" in source
+    assert "pidfile=$(mktemp)" in source
 
 
 def test_waiting_for_output_does_not_spin():
