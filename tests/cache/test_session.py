@@ -11,7 +11,7 @@ import pytest
 from chatapp.engine.cache import layers as kv
 from chatapp.engine.cache.rotating import BLOCK
 from chatapp.engine.cache.session import CacheLimits, SessionCache
-from chatapp.errors import UsageError
+from chatapp.errors import ChatappError, UsageError
 from tests import tiny
 from tests.cache import chat
 from tests.cache.chat import END, REPLY, THOUGHT, USER, Shown
@@ -159,6 +159,53 @@ def test_a_far_jump_back_leaves_the_restore_points_before_it(family: str) -> Non
     again, _ = answer(cache, further)
     for plan, edited in ((first, far), (again, further)):
         assert plan.prefilled <= 5 + len((END, USER, END, REPLY)), edited
+
+
+@every_family
+def test_a_prompt_that_differs_in_the_last_token_of_a_checkpoint_does_not_get_it(family: str) -> None:
+    cache = new_cache(family, way=8)
+    shown = talk(cache, turns=6)
+    ids, system_end = shown.render(False)
+    for length in sorted({rung.length for rung in cache.ladder} | {CAPACITY, CAPACITY + 1}):
+        other = [*ids[: length - 1], (ids[length - 1] + 1) % 90, 7, 7]
+        assert cache.forecast(other, system_end).reused < length
+    plan, reading = chat.prefill(cache.model, cache, other, system_end, step=8)
+    chat.step(reading, 7)
+    reading.check()
+    assert plan.reused < length
+
+
+@pytest.mark.parametrize("family", tiny.FULL_ATTENTION)
+def test_a_trim_that_is_refused_is_noticed_and_nothing_is_answered_from_it(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = new_cache(family)
+    shown = talk(cache, turns=6)
+    before = shown.upto(len(shown.messages) - 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(cache.layers[-1], "trim", lambda n: 0, raising=False)
+        with pytest.raises(ChatappError, match="did not go back"):
+            cache.prepare(*before.render(False))
+    plan, _ = answer(cache, before)
+    assert plan.method == "cold"
+
+
+@every_family
+@pytest.mark.parametrize("keep", [0, 2, 5])
+def test_the_record_is_that_of_the_layers_after_a_rollback(family: str, keep: int) -> None:
+    cache = new_cache(family)
+    talk(cache, turns=3)
+    before, block = list(cache.tokens), list(words(5, 4))
+    place = cache.mark(len(block))
+    cache.model(mx.array([block]), cache=cache.layers)
+    cache.read(block)
+    kept = cache.rollback(place, keep)
+    assert kept == (keep if family in tiny.FULL_ATTENTION or keep == len(block) else 0)
+    assert cache.tokens == before + block[:kept]
+    assert kv.offset(cache.layers) in (len(cache.tokens), None)
+    reading = chat.Reading(cache.model, cache, len(cache.tokens))
+    chat.step(reading, 9)
+    reading.check()
 
 
 @every_family
