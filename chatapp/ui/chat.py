@@ -149,7 +149,7 @@ class Chat:
             return
         edited = self.session.edit(id, content, keep_following)
         if message.role == "user" and not keep_following:
-            self._answer(Job(edited.id, prompt=edited.id))
+            self._answer(Job(edited.id))
         else:
             self.changes.append(Rebuilt())
 

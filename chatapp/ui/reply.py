@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
 from collections.abc import Callable
@@ -29,7 +30,7 @@ class Job:
         given: Tokens that it begins with (an alternative that was picked, with all before it).
         continues: The reply that it goes on from.
         candidates: How many to make at once.
-        prompt: The message of the person that asked for it: taken back if the reading is stopped.
+        prompt: The new message of the person that asked for it: taken back if the reading is stopped.
     """
 
     parent: str | None
@@ -82,6 +83,7 @@ class Reply:
         self._client: EngineClient | None = None
         self._request: Generate | None = None
         self._loaded: Loaded | None = None
+        self._making: asyncio.Task[None] | None = None
         self._stopped = False
         self._first_token = 0.0
         self.made = 0
@@ -104,9 +106,11 @@ class Reply:
         return self._loaded.model if self._loaded is not None else ""
 
     def stop(self) -> None:
-        """Ends it at the next token or prefill chunk."""
+        """Ends it at the next token or prefill chunk, and at once while it waits for the model or another reply."""
         self._stopped = True
-        if self._client is not None and self._request is not None:
+        if self.stage == "waiting" and self._making is not None:
+            self._making.cancel()
+        elif self._client is not None and self._request is not None:
             self._client.post(Cancel(self._client.next_request(), target=self._request.request))
 
     async def run(self, make: Callable[[int, Loaded], Generate]) -> None:
@@ -115,15 +119,13 @@ class Reply:
         Args:
             make: Makes the request from its number and the loaded model.
         """
+        self._making = asyncio.create_task(self._make(make))
         try:
-            self._client, self._loaded = await self._link.ready()
-            if self._stopped:
-                self._take_back()
-                return
-            self._request = make(self._client.next_request(), self._loaded)
-            async with contextlib.aclosing(self._client.request(self._request)) as events:
-                async for event in events:
-                    self._take(event)
+            await self._making
+        except asyncio.CancelledError:
+            if not self._stopped:
+                raise
+            self._take_back()
         except NotReady as error:
             self._tell(Said(f"{error} Your message is saved; r asks again.", "warning"))
         except EngineLost as error:
@@ -131,6 +133,13 @@ class Reply:
             self._break_off("The engine ended while it replied; what there was is saved. F5 starts it again.")
         except ChatappError as error:
             self._break_off(str(error))
+
+    async def _make(self, make: Callable[[int, Loaded], Generate]) -> None:
+        self._client, self._loaded = await self._link.ready()
+        self._request = make(self._client.next_request(), self._loaded)
+        async with contextlib.aclosing(self._client.request(self._request)) as events:
+            async for event in events:
+                self._take(event)
 
     def _take(self, event: AnyEvent) -> None:
         match event:
@@ -202,7 +211,7 @@ class Reply:
     def _take_back(self) -> None:
         """Nothing was read: the prompt goes back to where it was written."""
         if self.job.prompt is None:
-            self._tell(Said("Stopped before anything was read."))
+            self._tell(Said("Stopped before anything was read; r asks for a reply."))
             return
         content = self._session.conversation.messages[self.job.prompt].content
         self._session.delete(self.job.prompt)

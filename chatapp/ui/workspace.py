@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Coroutine, Iterable
 
 from chatapp import paths
 from chatapp.conversation.session import ConversationSession
 from chatapp.conversation.store import Store
 from chatapp.settings import Settings
-from chatapp.ui.changes import PromptBack, Said
+from chatapp.ui.changes import PromptBack, Refused, Said
 from chatapp.ui.chat import Chat
 from chatapp.ui.downloads import Downloads
 from chatapp.ui.link import EngineLink
 
-#: Longest wait for the engine to save its caches at the end, in seconds.
-_SAVING_SECONDS = 5.0
+#: Longest wait at the end for the engine to stop its replies, and for it to save its caches, in seconds.
+_ENDING_SECONDS = 5.0
 
 
 class Workspace:
@@ -74,16 +76,34 @@ class Workspace:
         self._left.append(self._open.pop(chat.id))
 
     def forget(self, id: str) -> None:
-        """Closes a conversation that goes to the trash, its reply stopped; what the engine saved of it is removed."""
-        chat = self._open.pop(id, None)
+        """Closes a conversation that goes to the trash; what the engine saved of it is removed.
+
+        Raises:
+            Refused: A reply is being written in it.
+        """
+        chat = self._open.get(id)
         if chat is not None:
-            chat.stop()
+            if chat.busy:
+                raise Refused("A reply is being written in that conversation; open it, and Esc stops it.")
             chat.session.close()
-            self._left.append(chat)
+            self._left.append(self._open.pop(id))
         for chat in self._left:
             if chat.id == id:
                 chat.leave_soon(removed=True)  # after what it may still be saving
         paths.forget_prompt_cache(id)
+
+    def rename(self, id: str, title: str) -> None:
+        """Gives a conversation a title.
+
+        Raises:
+            ChatappError: It cannot be written.
+        """
+        chat = self._open.get(id)
+        if chat is not None:
+            chat.session.rename(title)
+            return
+        with contextlib.closing(self.store.open(id)) as session:
+            session.rename(title)
 
     @property
     def elsewhere(self) -> list[Chat]:
@@ -119,19 +139,24 @@ class Workspace:
         Returns:
             What the person should be told at the end, as sentences.
         """
-        for chat in self._open.values():
-            if chat.stop():
-                await chat.settled()
-        await self._leave_all()
+        replying = [chat for chat in self._open.values() if chat.stop()]
+        if await _in_time(chat.settled() for chat in replying):
+            await _in_time(chat.leave() for chat in self._open.values())
+        await self.downloads.close()
+        await self.link.close()
+        await _in_time(chat.settled() for chat in replying)  # an engine that hung is ended: what it wrote is saved now
         said = [change for chat in self._open.values() for change in chat.changes if isinstance(change, Said)]
         told = [change.text for change in said if change.severity != "information"]
         told += [sentence for chat in self._open.values() if (sentence := chat.session.close())]
-        await self.downloads.close()
-        await self.link.close()
         return told
 
-    async def _leave_all(self) -> None:
-        """Lets the engine save its caches, for as long as a person would wait at the end."""
-        leaving = [asyncio.create_task(chat.leave()) for chat in self._open.values()]
-        if leaving:
-            await asyncio.wait(leaving, timeout=_SAVING_SECONDS)
+
+async def _in_time(waits: Iterable[Coroutine[object, object, None]]) -> bool:
+    """Waits for all of them, but no longer than a person would at the end; whether they are done."""
+    tasks = [asyncio.create_task(wait) for wait in waits]
+    if not tasks:
+        return True
+    _, late = await asyncio.wait(tasks, timeout=_ENDING_SECONDS)
+    for task in late:
+        task.cancel()
+    return not late

@@ -115,6 +115,7 @@ class FakeEngine:
         self.loaded = ""
         self.spares = True
         self._numbers = itertools.count(1)
+        self._busy = asyncio.Lock()
         self._cancelled: set[int] = set()
         self._read: dict[str, list[str]] = {}
         self._lost: EngineLost | None = None
@@ -150,7 +151,7 @@ class FakeEngine:
             case Fetch():
                 events = self._fetch(request)
             case Generate():
-                events = self._generate(request)
+                events = self._in_turn(request)
             case Forecast():
                 events = self._forecast(request)
             case Choose() | Leave():
@@ -174,7 +175,6 @@ class FakeEngine:
         self.requests.append(request)
         if isinstance(request, Cancel):
             self._cancelled.add(request.target)
-            self.gate.set()
 
     async def close(self) -> None:
         self._alive = False
@@ -231,6 +231,12 @@ class FakeEngine:
         same = next((i for i, (a, b) in enumerate(zip(known, prompt, strict=False)) if a != b), None)
         return min(len(known), len(prompt) - 1) if same is None else same
 
+    async def _in_turn(self, request: Generate) -> AsyncGenerator[AnyEvent, None]:
+        """One reply after another, as a real engine makes them."""
+        async with self._busy:
+            async for event in self._generate(request):
+                yield event
+
     async def _generate(self, request: Generate) -> AsyncGenerator[AnyEvent, None]:
         number = request.request
         if self.failure is not None:
@@ -257,7 +263,8 @@ class FakeEngine:
         pending: Token | None = None
         begin = time.monotonic()
         for index in range(max(map(len, replies))):
-            await self.gate.wait()
+            while not self.gate.is_set() and number not in self._cancelled:
+                await asyncio.sleep(0.002)
             self._check()
             # By the clock, so that the rate holds also where this process gets little of the processor.
             due = begin + index / self.rate - time.monotonic() if self.rate else 0

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chatapp.ui.actions.base import Group
 from chatapp.ui.actions.chat import save_copy
 from chatapp.ui.changes import Refused
 from chatapp.ui.widgets.side import InspectorPanel
 
+if TYPE_CHECKING:
+    from chatapp.ui.screens.chat import ChatScreen
+    from chatapp.ui.widgets.edit_box import Editing
+
 
 class AppActions(Group):
+    def __init__(self, screen: ChatScreen) -> None:
+        super().__init__(screen)
+        self._warned: Editing | None = None  # that leaving loses this edit
+
     def help(self, argument: str) -> None:
         from chatapp.ui.screens.help import HelpScreen
 
@@ -96,8 +105,6 @@ class AppActions(Group):
         self.screen.ask(PickScreen("Theme", [(name, name) for name in names], app.theme, preview), chosen)
 
     def new(self, argument: str) -> None:
-        if self.screen.edit_box.editing is not None:
-            raise Refused("Finish the edit first: Enter takes it over, Esc leaves it.")
         self.workspace.new()
         self.screen.show_chat()
         self.screen.focus_prompt()
@@ -111,6 +118,11 @@ class AppActions(Group):
         self.say(f"Written to {path}.")
 
     def quit(self, argument: str) -> None:
+        editing = self.screen.edit_box.editing
+        if editing is not self._warned:
+            self._warned = editing
+            if editing is not None:
+                raise Refused("Your edit is not taken over yet: Enter does that, Ctrl+Q again leaves without it.")
         self.screen.keep_draft()
         if self.workspace.unsaved():
             self._ask_unsaved()

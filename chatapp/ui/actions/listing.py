@@ -18,8 +18,6 @@ class ListActions(Group):
         self._trashed: list[str] = []
 
     def open(self, argument: str) -> None:
-        if self.screen.edit_box.editing is not None:
-            raise Refused("Finish the edit first: Enter takes it over, Esc leaves it.")
         chosen = self._chosen()
         if chosen.id != self.chat.id:
             self.workspace.open(chosen.id)
@@ -55,20 +53,15 @@ class ListActions(Group):
     def _rename(self, id: str, title: str | None) -> None:
         if not title or not title.strip():
             return
-        if id == self.chat.id:
-            self.chat.session.rename(title)
-            self.screen.rebuild()
-        else:
-            session = self.workspace.store.open(id)
-            try:
-                session.rename(title)
-            finally:
-                session.close()
+        self.workspace.rename(id, title)
+        self.screen.rebuild()
         self._list.reload()
 
     def delete(self, argument: str) -> None:
         chosen = self._chosen()
         if chosen.id == self.chat.id:
+            if self.chat.busy:
+                raise Refused("A reply is being written in this conversation; Esc in the prompt stops it.")
             self.workspace.new()
             self.screen.show_chat()
         self.workspace.forget(chosen.id)

@@ -182,7 +182,7 @@ class MessageActions(Group):
         id = self.target()
         if id == SYSTEM:
             raise Refused("This works on messages, not on the system message.")
-        return id
+        return self.chat.message(id).id
 
 
 def code_blocks(source: str) -> list[str]:

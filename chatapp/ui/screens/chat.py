@@ -41,7 +41,7 @@ from chatapp.ui.workspace import Workspace
 Answer = TypeVar("Answer")
 
 #: Groups of actions that would pull the rug from under an open editor, and what of them is harmless.
-_CHANGING = ("message", "token", "chat", "list", "branch")
+_CHANGING = ("prompt", "message", "token", "chat", "list", "branch")
 _HARMLESS = {
     *("message.heat", "message.units", "message.scale"),
     *("chat.stop", "chat.retry_save", "chat.save_elsewhere"),
@@ -159,7 +159,8 @@ class ChatScreen(Screen[None]):
             self.say(str(error), "warning")
 
     def _must_not_disturb(self, id: str) -> None:
-        if self.edit_box.editing is not None and id.partition(".")[0] in _CHANGING and id not in _HARMLESS:
+        changes = id == "app.new" or (id.partition(".")[0] in _CHANGING and id not in _HARMLESS)
+        if self.edit_box.editing is not None and changes:
             raise Refused("Finish the edit first: Enter takes it over, Esc leaves it.")
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

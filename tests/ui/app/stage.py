@@ -27,6 +27,7 @@ class Stage:
 
     Attributes:
         said: All notifications so far.
+        warned: Those of them that warn or refuse.
     """
 
     def __init__(
@@ -41,10 +42,13 @@ class Stage:
         self.app = ChatApp(settings, self._open, "fake-model")
         self.pilot: Pilot[object]
         self.said: list[str] = []
+        self.warned: list[str] = []
         self._notify, self.app.notify = self.app.notify, self._hear
 
     def _hear(self, message: str, **options: Any) -> None:
         self.said.append(message)
+        if options.get("severity", "information") != "information":
+            self.warned.append(message)
         self._notify(message, **options)
 
     def _open(self) -> Workspace:
@@ -101,6 +105,13 @@ class Stage:
         await self.until(lambda: not self.workspace.chat.busy)
         self.screen.tick()
         await self.pilot.pause()
+
+    async def served(self) -> None:
+        """Waits until what was posted to the app and to its screen is served; fails if the app hangs."""
+        for pump in (self.app, self.app.screen):
+            reached = asyncio.Event()
+            pump.call_later(reached.set)
+            await asyncio.wait_for(reached.wait(), 60)
 
     async def until(self, condition: Callable[[], object]) -> None:
         """Waits for something to be seen; the limit is far beyond what a slow machine takes."""
