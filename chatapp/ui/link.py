@@ -71,6 +71,7 @@ class EngineLink:
         self._told: list[Said] = []
         self._opening: asyncio.Task[None] | None = None
         self._asking: asyncio.Task[None] | None = None
+        self._loading = 0  # the request that is under way, or 0
 
     def open(self, model: str) -> None:
         """Starts an engine (if none runs) and loads a model, in the background; `ready` waits for it.
@@ -86,6 +87,14 @@ class EngineLink:
         self._settled.clear()
         self.status = EngineStatus("starting" if self._client is None else "loading", model)
         self._opening = asyncio.create_task(self._open(model), name=f"load {model}")
+
+    def stop(self) -> bool:
+        """Stops the download or conversion that a load waits for. False if there is none."""
+        progress = self.status.progress
+        if self._client is None or not self._loading or progress is None or progress.stage == "load":
+            return False
+        self._client.post(Cancel(self._client.next_request(), target=self._loading))
+        return True
 
     def restart(self) -> None:
         """Ends the engine, if it still runs, and starts another one with the same model."""
@@ -181,6 +190,7 @@ class EngineLink:
                 await self._client.hello()
                 self.status = replace(self.status, phase="loading")
             request = self._make_load(self._client.next_request(), model)
+            self._loading = request.request
             async with contextlib.aclosing(self._client.request(request)) as events:
                 async for event in events:
                     if isinstance(event, Progress):
@@ -198,6 +208,8 @@ class EngineLink:
         """A model could not be loaded: the one that was in use stays, or is loaded again if the engine gave it up."""
         before, self._in_use = self._in_use, None
         kept = isinstance(error, RequestFailed) and error.kept
+        if error.kind == "cancelled":
+            error = ChatappError(f"The download of {model} was stopped; what is there is used when it starts again.")
         if before is None or (before.model == model and not kept):
             self._settle(EngineStatus("failed", model, message=str(error)))
             return

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 class ChatActions(Group):
     def stop(self, argument: str) -> None:
-        if not self.chat.stop():
-            raise Refused("Nothing is being written.")
+        if not self.chat.stop() and not self.workspace.link.stop():
+            raise Refused("Nothing is being written or downloaded.")
 
     def system(self, argument: str) -> None:
         if argument:

@@ -35,7 +35,7 @@ class PromptActions(Group):
         self.screen.prompt.area.type_text("\n")
 
     def escape(self, argument: str) -> None:
-        if self.chat.stop():
+        if self.chat.stop() or self.workspace.link.stop():
             return
         self.screen.focus_transcript()
 
