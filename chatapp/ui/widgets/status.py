@@ -47,7 +47,7 @@ def parts(chat: Chat, engine: EngineStatus, workspace: Workspace, bits: bool = F
         found.append(Part(f"{chat.ended.generation_tps:.1f} tok/s", rank=1))
     mean = _mean_entropy(chat)
     if mean is not None:
-        found.append(Part(f"H̄ {mean / math.log(2):.2f} bits" if bits else f"H̄ {mean:.2f} nats", rank=3))
+        found.append(Part(f"mean H {mean / math.log(2):.2f} bits" if bits else f"mean H {mean:.2f} nats", rank=3))
     if engine.loaded is not None and (cached := cached_tokens(chat)):
         held = min(cached, engine.loaded.max_kv_size)
         # Left out first: the bar above has the same figures.

@@ -67,6 +67,20 @@ async def test_the_legend_of_both_names_both_and_of_none_is_empty() -> None:
     assert await shown(Legend()) == ""
 
 
+async def test_a_narrow_legend_leaves_out_words_before_figures() -> None:
+    whole = "entropy 0.67 4.00 nats varentropy 1.00 8.00 nats² both fixed"
+    for width, words in (
+        (80, whole),
+        (74, whole.replace(" 0.67", "").replace(" 1.00", "")),
+        (52, "H 4.00 nats V 8.00 nats² H+V fixed"),
+        (46, "H 4.00 nats V 8.00 nats² fixed"),
+        (36, "H 4.00 nats V 8.00 nats²"),
+    ):
+        legend = Legend()
+        legend.set_scale(Heat.BOTH, Scales(), "nats")
+        assert " ".join((await shown(legend, width)).split()) == words
+
+
 async def test_the_sparkline_is_highest_where_the_doubt_is() -> None:
     sparkline = DoubtSparkline()
     sparkline.set_tokens("m", [token(index, "x", entropy) for index, entropy in enumerate((0.0, 2.0, 9.0, 0.4))])
