@@ -21,6 +21,7 @@ CODES = [errno.ENOSPC, errno.EIO, errno.EROFS]
 def script(session: ConversationSession, acknowledged: list[str]) -> None:
     """A conversation of some turns; notes each text once the session says that it is on disk."""
     written: list[str] = []
+    session.clock = iter(range(0, 1000, 5)).__next__  # each piece of a reply is written down as it comes
     for number in range(3):
         written.append(session.add_message("user", f"question {number}").content)
         _note(session, written, acknowledged)
@@ -92,6 +93,9 @@ def test_a_fault_at_any_system_call_loses_nothing_acknowledged(store, code, last
         session.close()
         again = store.open(session.id)
         assert contents(again) == start + ALL, files.calls[fail_at - 1]
+        for message in again.conversation.path():
+            records = again.tokens(message.id)
+            assert "".join(record.text for record in records) == (message.content if message.model else "")
         again.close()
 
 
