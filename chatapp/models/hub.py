@@ -31,6 +31,9 @@ _WEIGHTS = ".safetensors"
 
 _API_TIMEOUT = 20.0
 
+#: What is not more than this is downloaded without asking for space, in bytes.
+_SMALL = 1_000_000
+
 
 class RemoteFile(msgspec.Struct, frozen=True):
     """A file of a repository at one commit.
@@ -172,7 +175,8 @@ def _download(place: Source, commit: str, files: list[RemoteFile], report: Repor
     missing = [file for file in files if file.blob and not (blobs / file.blob).exists()]
     if not missing:
         return
-    require_space(blobs, sum(file.size for file in missing) - transfer.partial_bytes(blobs, missing))
+    if sum(file.size for file in missing) > _SMALL:  # a configuration alone shows first whether it is worth making room
+        require_space(blobs, sum(file.size for file in missing) - transfer.partial_bytes(blobs, missing))
     transfer.download(place.location, commit, missing, blobs, report)
 
 
