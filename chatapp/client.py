@@ -250,6 +250,8 @@ class Engine:
         except TimeoutError:
             _kill(process)
             await process.wait()
+        if self.hosts:
+            _kill(process)  # under MPI, what a killed mlx.launch left behind
         if self._scratch:
             self._scratch.cleanup()
 

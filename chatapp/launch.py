@@ -51,6 +51,7 @@ _AFTER_HANG = 2.0
 _SECOND = 1.0
 _BEAT = re.compile(rb"\x01(\d+) (\d+) ([01])\x02")
 _EXIT = re.compile(r"Node with rank (\d+) (?:exited with code (-?\d+)|was killed)")
+_MPI_SIGNAL = re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on")  # "signal 9" is the next line
 _PIDFILE = re.compile(r"\S*/tmp\.\w+")  # mlx.launch has each rank print where it keeps its process id
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 _SSH_FAILED = 255
@@ -146,11 +147,12 @@ async def watch(process: asyncio.subprocess.Process, hosts: Hosts, log: Path, he
     """
     output = _Output(len(hosts.names), heard)
     with log.open("ab") as file:
-        while not output.lost() and await _more(process, output, file):
+        # Under MPI the ranks go on writing when mlx.launch itself has been killed.
+        while not output.lost() and process.returncode is None and await _more(process, output, file):
             pass
         # Who was first is clear when the others have told their ends as well, or where they wait.
         until = time.monotonic() + (_AFTER_DEATH if output.exits else _AFTER_HANG)
-        while output.silent() is None and output.lost() and time.monotonic() < until and await _more(process, output, file):
+        while output.silent() is None and time.monotonic() < until and await _more(process, output, file):
             pass
     return _sentence(output, hosts, log)
 
@@ -268,6 +270,7 @@ class _Output:
         for rank, code in _EXIT.findall(line):
             if code != "0":
                 self.exits.append((int(rank), int(code) if code else None))
+        self.exits += [(int(rank), None) for rank in _MPI_SIGNAL.findall(line)]
 
 
 def _sentence(output: _Output, hosts: Hosts, log: Path) -> str:
@@ -306,7 +309,7 @@ def _last_words(log: Path, rank: int | None) -> str:
     except OSError:
         text = ""
     lines = [_ESCAPE.sub("", line).strip() for line in text.split("\n")]
-    lines = [line for line in lines if line and not _EXIT.search(line) and not _PIDFILE.fullmatch(line)]
+    lines = [line for line in lines if line.strip("-") and not _EXIT.search(line) and not _PIDFILE.fullmatch(line)]
     own = [line for line in lines if f"rank {rank} on " in line]
     if not lines:
         return f"Its log {log} is empty."

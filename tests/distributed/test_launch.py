@@ -96,6 +96,17 @@ def test_a_process_id_is_found_behind_the_terminal_of_ssh():
     assert process._pidfile == "/tmp/tmp.W7oSuR0GZP"
 
 
+def test_a_death_that_mpi_tells(tmp_path: Path):
+    """Open MPI 5 says it in a box of its own, wrapped."""
+    log = tmp_path / "log"
+    box = b"-----\nprterun noticed that process rank 1 with PID 13329 on node vm exited on\nsignal 9 (Killed).\n-----\n"
+    output = launch._Output(3, threading.Event())
+    log.write_bytes(b"".join(output.lines(box)))
+    assert launch._sentence(output, HOSTS, log) == (
+        f"Rank 1 on b was ended by a signal; start the engine again. Its log {log} ends: signal 9 (Killed)."
+    )
+
+
 def test_lines_of_a_rank_behind_ssh():
     """Its terminal ends lines with a carriage return; a sign of life leaves no empty line in the log."""
     output = launch._Output(1, threading.Event())
