@@ -185,5 +185,5 @@ def test_the_space_is_asked_for_before_the_weights(hub, tmp_path):
     hub.claimed[WEIGHTS] = 10**18
     result = fetch(hub, tmp_path)
     assert result["kind"] == "space"
-    assert "1000000000.0 GB are needed" in result["error"]
+    assert "1000000000.1 GB are needed" in result["error"], "with what has to stay free"
     assert hub.asked(WEIGHTS) == []
