@@ -37,7 +37,7 @@ def require_space(folder: Path, needed: int) -> None:
     if free < needed + RESERVE:
         raise ChatappError(
             f"{size_text(needed + RESERVE)} are needed in {folder}, {size_text(RESERVE)} of them to stay free, but "
-            f"only {size_text(free)} are free: make room, or let CHATAPP_CACHE_DIR (for hub models HF_HOME) name a folder "
-            "on a larger disk.",
+            f"only {size_text(free)} are free: make room, or let CHATAPP_CACHE_DIR (for hub models HF_HOME) name "
+            "a folder on a larger disk.",
             "space",
         )
