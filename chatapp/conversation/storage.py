@@ -109,6 +109,7 @@ class Storage:
         if self.read_only is None:
             if lines:
                 self.journal.log.append(lines, sync=True)
+            if lines or tokens:
                 self.notices.append("What could not be saved before the program ended is here again.")
             if not self.trouble:
                 self._rescue.forget(*(log.path for log in self._logs))

@@ -77,6 +77,17 @@ def test_lines_that_waited_come_back_with_a_notice(store, disk):
     assert contents(store.open(session.id, read_only=True)) == ALL
 
 
+def test_records_alone_that_waited_come_back_with_a_notice(store, disk):
+    session = Store(store.folder, files=disk).new("tiny")
+    session.add_message("user", "one")
+    disk.folders, disk.full = (session.path.with_suffix(".tokens.jsonl"),), True
+    id = reply(session, "an", " answer")
+    assert "1 line of" in session.close()
+    again = store.open(session.id)
+    assert [token.text for token in again.tokens(id)] == ["an", " answer"]
+    assert again.notices == ["What could not be saved before the program ended is here again."]
+
+
 def test_while_the_disk_stays_full_nothing_is_lost(store, disk):
     session = filled(store, disk)
     session.close()

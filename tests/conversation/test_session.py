@@ -358,6 +358,17 @@ def test_a_damaged_line_of_records_costs_the_heat_of_its_reply_only(store):
     assert [t.text for t in session.tokens(ids["d"])] == ["D", "d"]
 
 
+def test_records_that_another_program_moved_are_not_taken_for_those_of_another_reply(store):
+    session, ids = two_exchanges(store)
+    with (store.folder / f"{session.id}.tokens.jsonl").open("r+b") as file:
+        first, second = file.readlines()
+        assert len(first) == len(second)
+        file.seek(0)
+        file.write(second + first)
+    assert session.tokens(ids["b"]) == []
+    assert [t.text for t in reopened(store, session).tokens(ids["b"])] == ["B", "b"]
+
+
 def test_what_a_reply_was_written_after_is_known_whatever_was_changed_since(store):
     session, ids = two_exchanges(store)
     session.delete(ids["b"])
