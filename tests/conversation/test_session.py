@@ -359,14 +359,20 @@ def test_a_damaged_line_of_records_costs_the_heat_of_its_reply_only(store):
 
 
 def test_records_that_another_program_moved_are_not_taken_for_those_of_another_reply(store):
-    session, ids = two_exchanges(store)
+    session = store.new("tiny")
+    session.add_message("user", "A")
+    made: list[str] = []
+    for entropy in (0.5, 1.5):
+        writer = session.begin_reply(parent=session.conversation.path()[0].id, model="tiny")
+        writer.append([token("same", entropy=entropy)])
+        made.append(writer.finish("stop").id)
     with (store.folder / f"{session.id}.tokens.jsonl").open("r+b") as file:
         first, second = file.readlines()
         assert len(first) == len(second)
         file.seek(0)
         file.write(second + first)
-    assert session.tokens(ids["b"]) == []
-    assert [t.text for t in reopened(store, session).tokens(ids["b"])] == ["B", "b"]
+    assert session.tokens(made[0]) == []
+    assert [t.entropy for t in reopened(store, session).tokens(made[0])] == [0.5]
 
 
 def test_what_a_reply_was_written_after_is_known_whatever_was_changed_since(store):
