@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from chatapp import paths
-from chatapp.commands.arguments import Parser
+from chatapp.commands.arguments import Parser, natural
 from chatapp.conversation.search import Hit
 from chatapp.conversation.store import Store
 from chatapp.errors import ChatappError
@@ -51,7 +51,7 @@ def one_line(text: str, width: int) -> str:
 
 def _list(argv: list[str]) -> int:
     parser = Parser(prog="chatapp list", description="Saved conversations, the one changed last first.")
-    parser.add_argument("-n", "--limit", type=int, metavar="N", help="at most so many")
+    parser.add_argument("-n", "--limit", type=natural, metavar="N", help="at most so many")
     parser.add_argument("--trash", action="store_true", help="those that were removed")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     arguments = parser.parse_args(argv)
@@ -77,7 +77,7 @@ def _search(argv: list[str]) -> int:
         epilog='Terms: word, begin*, "a phrase", -without, role:user, model:NAME, title:WORD, after:2026-01, '
         "before:2026-01-31, entropy>3 (the highest entropy of a token, in nats). All of them have to fit.",
     )
-    parser.add_argument("-n", "--limit", type=int, default=50, metavar="N", help="at most so many (50)")
+    parser.add_argument("-n", "--limit", type=natural, default=50, metavar="N", help="at most so many (50)")
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     # What looks like an option may be a word to leave out: everything that is not ours goes to the query.
     arguments, rest = parser.parse_known_args(argv)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from chatapp.commands.arguments import Parser
 from chatapp.commands.conversations import one_line, print_json
-from chatapp.conversation.exchange import export, registry
+from chatapp.conversation.exchange import export, native, registry
 from chatapp.conversation.exchange.transcript import transcript_of
+from chatapp.conversation.records import SUFFIX
 from chatapp.conversation.session import ConversationSession
 from chatapp.conversation.store import Store
 from chatapp.errors import ChatappError, UsageError
@@ -102,24 +104,42 @@ def _import(argv: list[str]) -> int:
 
 def _import_file(name: str, as_json: bool) -> bool:
     """Imports what can be read of a file; False if something could not."""
-    imported = registry.read(_bytes(name), name)
-    store = Store()
+    store, data = Store(), _bytes(name)
+    if native.is_conversation(data, name):
+        _take_in(store, name, data, as_json)
+        return True
+    imported = registry.read(data, name)
     for transcript in imported.transcripts:
         session = store.add(transcript)
         told = session.close()
         if told:
             raise ChatappError(told)
-        title, count = session.conversation.title, len(transcript.messages)
-        if as_json:
-            what = {"id": session.id, "title": title, "messages": count, "format": imported.format}
-            print_json({"type": "imported", **what, "notices": transcript.notices})
-            continue
-        print(f"{session.id}  {count:4} messages  {one_line(title or 'untitled', 60)}")
-        for notice in transcript.notices:
-            print(f"chatapp: {visible(notice)}", file=sys.stderr)
+        _tell(session, imported.format, len(transcript.messages), transcript.notices, as_json)
     for problem in imported.problems:
         print(f"chatapp: {visible(problem)}", file=sys.stderr)
     return not imported.problems
+
+
+def _take_in(store: Store, name: str, data: bytes, as_json: bool) -> None:
+    """Copies a conversation file of chatapp, with the token records that lie beside it."""
+    path = Path(name).expanduser()
+    beside = path.with_suffix(SUFFIX)
+    tokens = _bytes(str(beside)) if name != "-" and beside.exists() else b""
+    session = store.take_in(data, tokens, path.stem if name != "-" else "")
+    notices = list(session.notices)
+    session.close()
+    _tell(session, "chatapp", len(session.conversation.messages), notices, as_json)
+
+
+def _tell(session: ConversationSession, format: str, count: int, notices: Sequence[str], as_json: bool) -> None:
+    title = session.conversation.title
+    if as_json:
+        what = {"id": session.id, "title": title, "messages": count, "format": format}
+        print_json({"type": "imported", **what, "notices": notices})
+        return
+    print(f"{session.id}  {count:4} messages  {one_line(title or 'untitled', 60)}")
+    for notice in notices:
+        print(f"chatapp: {visible(notice)}", file=sys.stderr)
 
 
 def _bytes(name: str) -> bytes:

@@ -143,21 +143,39 @@ class Store:
         Raises:
             ChatappError: The file cannot be read or the copy not be written.
         """
-        id = self._new_id()
-        path, source = session.path, session.conversation
-        first = events.Opened(events.SCHEMA, id, events.now(), source.model, "", session.id)
+        path = session.path
+        token_path = self._records_path(path, session.conversation.id)
         try:
-            lines = session.content().split(b"\n")
-            found = _opening(lines[0])
-            if found is not None:
-                first = msgspec.structs.replace(found, id=id, forked_from=session.id)
-            body = lines[1:] if found is not None else lines
-            token_path = self._records_path(path, source.id)
-            if token_path.exists():
-                write_atomically(self._files, self.path_of(id).with_suffix(records.SUFFIX), token_path.read_bytes())
-            write_atomically(self._files, self.path_of(id), b"\n".join([events.encode(first), *body]))
+            content, tokens = session.content(), token_path.read_bytes() if token_path.exists() else b""
         except OSError as error:
             raise ChatappError(f"{path.name} could not be copied: {error.strerror or error}.") from error
+        return self.take_in(content, tokens, session.id)
+
+    def take_in(self, content: bytes, tokens: bytes, origin: str) -> ConversationSession:
+        """A new conversation with the lines of a conversation file, from wherever it is.
+
+        Args:
+            content: Of the file.
+            tokens: Of the file with its token records; empty for none.
+            origin: Id that the conversation had.
+
+        Raises:
+            ChatappError: The copy cannot be written.
+        """
+        id = self._new_id()
+        lines = content.split(b"\n")
+        found = _opening(lines[0])
+        first = found or events.Opened(events.SCHEMA, id, events.now())
+        first = msgspec.structs.replace(first, id=id, forked_from=origin)
+        body = lines[1:] if found is not None else lines
+        path = self.path_of(id)
+        try:
+            self._files.mkdir(self.folder)
+            if tokens:
+                write_atomically(self._files, path.with_suffix(records.SUFFIX), tokens)
+            write_atomically(self._files, path, b"\n".join([events.encode(first), *body]))
+        except OSError as error:
+            raise ChatappError(f"{origin} could not be copied: {error.strerror or error}.") from error
         return self.open(id)
 
     # Finding ---------------------------------------------------------------------------------------------------

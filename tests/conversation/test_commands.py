@@ -151,6 +151,32 @@ def test_export_then_import_gives_the_same_messages(saved, capsys, tmp_path):
     ]
 
 
+def test_import_of_a_conversation_of_another_machine_takes_everything_along(store, saved, capsys, tmp_path):
+    strange = b'{"type" : "sticker", "at": 2.50}\n'
+    with store.path_of(saved).open("ab") as file:
+        file.write(strange)
+    there = Store(tmp_path / "there")
+    there.folder.mkdir()
+    for path in store.folder.glob(f"{saved}.*"):
+        path.rename(there.folder / path.name)
+    assert main(["import", str(there.path_of(saved)), "--json"]) == 0
+    [imported] = lines(capsys)
+    assert (imported["format"], imported["messages"], imported["notices"]) == ("chatapp", 3, [])
+    before, after = there.open(saved), store.open(imported["id"])
+    assert after.conversation.messages == before.conversation.messages
+    assert after.conversation.branches == before.conversation.branches
+    assert after.conversation.forked_from == saved
+    assert [after.tokens(id) for id in after.conversation.messages] == [
+        before.tokens(id) for id in before.conversation.messages
+    ]
+    assert after.path.read_bytes().endswith(strange)
+    assert after.undo()
+    newer = there.path_of(saved).read_bytes().replace(b'"schema":1', b'"schema":9', 1)
+    (tmp_path / "newer.jsonl").write_bytes(newer)
+    assert main(["import", str(tmp_path / "newer.jsonl")]) == 1
+    assert "later version" in capsys.readouterr().err
+
+
 def test_import_of_several_files_goes_on_after_a_bad_one(store, capsys, tmp_path):
     good, bad = tmp_path / "good.json", tmp_path / "bad.json"
     good.write_text('[{"role":"user","content":"Hi"}]')
@@ -193,7 +219,8 @@ def test_locate(store, capsys):
 @pytest.mark.parametrize(
     "argv",
     [["show"], ["show", "x"], ["export", "x"], ["rm"], ["rm", "--older-than", "3", "x"], ["search"], ["import"],
-     ["export", "x", "--json"], ["locate", "nowhere"], ["search", "before:yesterday"], ["list", "--limit", "x"]],
+     ["export", "x", "--json"], ["locate", "nowhere"], ["list", "-n", "-1"],
+     ["search", "before:yesterday"], ["list", "--limit", "x"]],
 )  # fmt: skip
 def test_wrong_calls_end_in_one_sentence(store, capsys, argv):
     assert main(argv) == 2

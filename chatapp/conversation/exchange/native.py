@@ -1,4 +1,4 @@
-"""chatapp's own files: to take in a conversation from another machine."""
+"""chatapp's own files. `Store.take_in` copies one line by line; here they are read as those of any other program."""
 
 from __future__ import annotations
 
@@ -14,6 +14,24 @@ def recognizes(text: str) -> bool:
     return any(getattr(event, "schema", None) for event in journal.read(first + b"\n").events)
 
 
+def is_conversation(data: bytes, name: str) -> bool:
+    """Whether a file is one that `Store.take_in` can copy.
+
+    Raises:
+        UnreadableError: A later version of the program wrote it.
+    """
+    first = data[: data.find(b"\n") + 1]
+    if not recognizes(first.decode("utf-8", "replace")):
+        return False
+    _check(journal.read(first), name)
+    return True
+
+
+def _check(reading: journal.Reading, name: str) -> None:
+    if reading.newer:
+        raise UnreadableError(f"{name} was written by a later version of chatapp; update this one first.")
+
+
 def read(text: str, name: str) -> Transcript:
     """Reads a file; damaged lines are skipped and named in the notices.
 
@@ -21,9 +39,10 @@ def read(text: str, name: str) -> Transcript:
         UnreadableError: A later version of the program wrote it.
     """
     reading = journal.read(text.encode("utf-8", "replace") + b"\n")
-    if reading.newer:
-        raise UnreadableError(f"{name} was written by a later version of chatapp; update this one first.")
+    _check(reading, name)
     conversation = fold(reading.events)
+    if any(message.peak_entropy is not None for message in conversation.messages.values()):
+        reading.notices.append("The token records lie in another file; the heat was not taken over.")
     shown = conversation.path()
     return Transcript(
         conversation.title,
