@@ -86,7 +86,7 @@ def complete(line: str, keymap: Keymap, arguments: Arguments) -> list[Suggestion
         ]
     start = len(name) + 2
     return [
-        Suggestion(value, "", start, value, runs=True)
+        Suggestion(value, "", start, value, runs=not value.endswith(" "))
         for value in arguments.get(name, ())
         if value.startswith(argument) and value != argument
     ]

@@ -179,7 +179,7 @@ ACTIONS: tuple[Action, ...] = (
     ),
     _action("tokens", "token.pick", "", "Pick", "Take an alternative by its number and go on from there", "pick", "n"),
     _action("tokens", "token.sample", "s", "Sample", "Several continuations from here", "sample", "[n]", footer=True),
-    _action("tokens", "token.attention", "a", "Attention", "What this token looked at", "attention"),
+    _action("tokens", "token.attention", "a", "Attention", "What this token looked at", "attention", "[on|off]"),
     # -- conversations
     _action("list", "list.open", "enter", "Open", "Open this conversation", footer=True),
     _action("list", "list.search", "slash", "Search", "Search titles and texts"),
@@ -317,7 +317,8 @@ def key_complaint(key: str) -> str | None:
         return f"terminals send {shown_key(_SENT_AS[key.lower()])} for {key}."
     if unknown := [modifier for modifier in modifiers if modifier.lower() not in _MODIFIERS]:
         return f"{unknown[0]!r} in {key} is none of {', '.join(sorted(_MODIFIERS))}."
-    if last in _NAMED or key_to_character(last) is not None:
+    character = key_to_character(last)
+    if last in _NAMED or (character is not None and (len(last) == 1 or character.isascii())):
         return None
     return f"no key is called {last!r}; keys are named like f9, pageup, slash or x."
 

@@ -130,8 +130,10 @@ class MessageActions(Group):
         session = self.chat.session
         copy = session.fork() if session.read_only else session.branch(self._tree_target())
         title = session.conversation.title or "conversation"
-        if not session.read_only:
+        if not session.read_only:  # a fork has all of this already
             copy.rename(f"{title} (branch)")
+            if session.conversation.settings:
+                copy.set_settings(session.conversation.settings)
         self.workspace.show_session(copy)
         self.screen.show_chat()
         self.say("This is a copy; the other conversation stays as it was.")

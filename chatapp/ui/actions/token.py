@@ -70,15 +70,18 @@ class TokenActions(Group):
         self.screen.tick()
 
     async def attention(self, argument: str) -> None:
+        if argument not in ("", "on", "off"):
+            raise Refused("/attention takes on or off; without one of them it shows what the token looked at.")
         token = self.transcript.focused_token
-        if token is None or token.attention is None:
-            wanted = not self.chat.option("attention", self.workspace.settings.attention)
-            self.chat.set_option("attention", wanted)
-            self.say(
-                "Attention is recorded from the next reply on." if wanted else "Attention is not recorded any more."
-            )
+        if not argument and token is not None and token.attention is not None:
+            await self.screen.groups.app.show_inspector()
             return
-        await self.screen.groups.app.show_inspector()
+        recorded = self.chat.option("attention", self.workspace.settings.attention)
+        if not argument and recorded:
+            raise Refused("What this token looked at was not recorded; /attention off ends the recording.")
+        wanted = argument != "off"
+        self.chat.set_option("attention", wanted)
+        self.say("Attention is recorded from the next reply on." if wanted else "Attention is not recorded any more.")
 
     def ask_pending(self, message: str, pending: Token) -> None:
         """A reply has paused: asks which token comes next."""

@@ -25,6 +25,7 @@ from chatapp.ui.prompt.prompt import Prompt, PromptArea
 from chatapp.ui.screens.clock import RATE, Clock
 from chatapp.ui.screens.sizes import LOW, WIDTHS
 from chatapp.ui.transcript import Transcript
+from chatapp.ui.values import Values
 from chatapp.ui.views import Views, memory
 from chatapp.ui.widgets.banner import Banner
 from chatapp.ui.widgets.context_bar import ContextBar, Window
@@ -70,6 +71,7 @@ class ChatScreen(Screen[None]):
         self.transcript = self.pane.transcript
         self.edit_box = EditBox()
         self.prompt = Prompt(keymap, "Write a message  (/ for commands)")
+        self.prompt.arguments = Values(self)
         self._title = Static(id="title", markup=False)
         self.banner = Banner()
         self.welcome = Welcome(keymap)
@@ -78,6 +80,7 @@ class ChatScreen(Screen[None]):
         self.status = StatusLine()
         self.hints = Hints(keymap)
         self.draft_kept = True
+        self._last_said = ""
         self._from_prompt = False
         self._clock = Clock(self)
 
@@ -170,7 +173,10 @@ class ChatScreen(Screen[None]):
         return True
 
     def say(self, text: str, severity: Severity = "information") -> None:
-        """Tells the person something for a few seconds."""
+        """Tells the person something for a few seconds; what is said again does not pile up."""
+        if text == self._last_said:
+            self.app.clear_notifications()
+        self._last_said = text
         self.notify(visible(text), severity=severity, markup=False, timeout=4 if severity == "information" else 8)
 
     def tick(self) -> None:

@@ -107,8 +107,8 @@ class Stage:
         await self.pilot.pause()
 
     async def served(self) -> None:
-        """Waits until what was posted to the app and to its screen is served; fails if the app hangs."""
-        for pump in (self.app, self.app.screen):
+        """Waits until what was posted to the app and the chat screen is served; fails if they hang."""
+        for pump in (self.app, self.screen):
             reached = asyncio.Event()
             pump.call_later(reached.set)
             await asyncio.wait_for(reached.wait(), 60)

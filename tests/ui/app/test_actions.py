@@ -176,6 +176,29 @@ async def test_branch_makes_another_conversation_with_what_was_before(tmp_path):
         assert len(s.store.open(old, read_only=True).conversation.path()) == 4
 
 
+async def test_a_branch_keeps_the_settings_of_its_conversation(tmp_path):
+    async with stage(tmp_path, FakeEngine(numbered())) as s:
+        await s.say("/set temperature 0.3")
+        await s.say("one")
+        await s.press("escape", "b")
+        await s.say("two")
+        assert s.engine.asked(Generate)[-1].sampling.temperature == 0.3
+
+
+async def test_attention_is_switched_on_shown_and_never_switched_off_by_looking(tmp_path):
+    async with stage(tmp_path, FakeEngine(numbered())) as s:
+        await s.say("one")
+        await s.press("escape", "t", "a")
+        assert "recorded from the next reply on" in s.said[-1]
+        await s.press("a")
+        assert "was not recorded" in s.warned[-1]
+        await s.say("two")
+        assert s.engine.asked(Generate)[-1].attention
+        await s.say("/attention off")
+        await s.say("three")
+        assert not s.engine.asked(Generate)[-1].attention
+
+
 async def test_picking_an_alternative_at_a_token_goes_on_from_there(tmp_path):
     engine = FakeEngine(lambda r, c: " and then this." if r.continue_last else "The cat sat down.")
     async with stage(tmp_path, engine) as s:

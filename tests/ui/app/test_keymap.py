@@ -98,7 +98,7 @@ def test_an_override_replaces_the_keys_and_a_clash_is_named():
         ("ctrl+m", "terminals send Enter"),
         ("cmd+x", "'cmd' in cmd+x"),
         ("f99", "no key is called 'f99'"),
-        ("ctrl+bananas", "no key is called 'bananas'"),
+        ("ctrl+banana", "no key is called 'banana'"),
     ],
 )
 def test_a_key_that_can_never_be_pressed_is_named(key, complaint):

@@ -184,3 +184,25 @@ async def test_commands_complete_and_enter_runs_the_chosen_one(tmp_path):
 def elsewhere(tmp_path, monkeypatch):
     """Screenshots are written where tests may write."""
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [("/heat su", "/heat surprisal"), ("/set temp", "/set temperature "), ("/score of", "/score off")],
+)
+async def test_arguments_of_commands_are_completed(tmp_path, typed, completed):
+    async with stage(tmp_path) as s:
+        await s.type(typed)
+        await s.press("tab")
+        assert s.screen.prompt.area.text == completed
+
+
+async def test_names_of_branches_and_themes_are_completed(tmp_path):
+    async with stage(tmp_path) as s:
+        await s.say("hello")
+        await s.say("/name-branch first try")
+        for typed, completed in (("/branches f", "/branches first try"), ("/theme daylig", "/theme daylight")):
+            s.screen.prompt.area.show_text("")
+            await s.type(typed)
+            await s.press("tab")
+            assert s.screen.prompt.area.text == completed
