@@ -233,12 +233,8 @@ class Loaded(Event, frozen=True, tag=True):
     Attributes:
         model: The name asked for.
         title: The name to show.
-        fingerprint: Identifies weights, revision and adapter.
         max_kv_size: C in force, in tokens.
         context: The model's trained context in tokens.
-        bytes: Size of the weights in memory.
-        kv_bytes_per_token: Cache bytes for a token over all layers (0 if constant-size).
-        dtype: Of the weights.
         thinking: The template has a reasoning switch.
         think_open, think_close: Strings around a reasoning part; empty if none.
         parallel: "" on one rank, else for example "tensor ×3".
@@ -247,13 +243,8 @@ class Loaded(Event, frozen=True, tag=True):
 
     model: str
     title: str
-    fingerprint: str
     max_kv_size: int
     context: int
-    vocab_size: int
-    bytes: int
-    kv_bytes_per_token: int
-    dtype: str
     thinking: bool = False
     think_open: str = ""
     think_close: str = ""

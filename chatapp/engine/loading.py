@@ -53,7 +53,6 @@ class LoadedModel:
         vocab_size: Length of the logits; 0 where the configuration does not say.
         dtype: Of the weights: "float32", "bfloat16", "4-bit"….
         bytes: Of the weights in memory.
-        kv_bytes_per_token: Cache bytes for a token over all layers; 0 if its cache does not grow.
         draft: For speculative decoding: a model with the same tokenizer, ``lookup`` for prompt lookup, or None.
         parallel: How the ranks share it; None where it is whole.
         note: What the person should know, as sentences; usually empty.
@@ -68,7 +67,6 @@ class LoadedModel:
     vocab_size: int
     dtype: str
     bytes: int
-    kv_bytes_per_token: int
     draft: LoadedModel | Literal["lookup"] | None = None
     parallel: parallel.Kind | None = None
     note: str = ""
@@ -147,7 +145,6 @@ def _load(ready: Fetched, request: Load, progress: Report, share: Share | None, 
         vocab_size=_vocab_size(config),
         dtype=plan.label,
         bytes=sum(array.nbytes for array in _arrays(model)),
-        kv_bytes_per_token=need.per_token,
         parallel=kind,
         note=" ".join(filter(None, (conversion.note if conversion else "", caveat, plan.note, decided.note))),
     )

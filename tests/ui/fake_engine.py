@@ -198,13 +198,8 @@ class FakeEngine:
             request.request,
             model=request.model,
             title=request.model.title(),
-            fingerprint=f"print-{request.model}",
             max_kv_size=request.max_kv_size or 2048,
             context=2048,
-            vocab_size=50_000,
-            bytes=1_000_000,
-            kv_bytes_per_token=1024,
-            dtype="float32",
         )
 
     async def _fetch(self, request: Fetch) -> AsyncGenerator[AnyEvent, None]:
