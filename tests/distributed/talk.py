@@ -66,15 +66,34 @@ class Talk:
         assert isinstance(loaded, Loaded)
         return loaded
 
-    async def reply(self, step: str, *turns: Turn, sampling: Sampling = GREEDY, **options: object) -> Turn:
+    async def reply(
+        self,
+        step: str,
+        *turns: Turn,
+        sampling: Sampling = GREEDY,
+        continue_last: bool = False,
+        **options: object,
+    ) -> Turn:
         """One reply (the first candidate's), as a turn for later prompts."""
         forecast = await self.engine.ask(
-            Forecast(self.engine.next_request(), self.conversation, turns, cache_file=self.cache_file)
+            Forecast(
+                self.engine.next_request(),
+                self.conversation,
+                turns,
+                continue_last=continue_last,
+                cache_file=self.cache_file,
+            )
         )
         assert isinstance(forecast, Forecasted)
         request = Generate(
-            self.engine.next_request(), self.conversation, turns, sampling, cache_file=self.cache_file, **options
-        )  # pyright: ignore
+            self.engine.next_request(),
+            self.conversation,
+            turns,
+            sampling,
+            continue_last=continue_last,
+            cache_file=self.cache_file,
+            **options,  # pyright: ignore
+        )
         events = [event async for event in self.engine.request(request)]
         started = next(event for event in events if isinstance(event, Started))
         ended = sorted((event for event in events if isinstance(event, Ended)), key=lambda end: end.candidate)
@@ -147,6 +166,8 @@ async def everything(engine: Engine, model: Path, *, capacity: int, words: int) 
     long = await talk.reply("beyond C", system, edited, again, second, chosen, third, sampling=ADAPTIVE)
     await talk.reply("rotated", system, edited, again, second, chosen, third, long, Turn("user", "Yes!"))
     await talk.reply("back, where C was passed", system, edited, again, second, chosen, Turn("user", "No?"))
+    cut = Turn("assistant", chosen.content, chosen.tokens[:4])
+    await talk.reply("continued", system, edited, again, second, cut, continue_last=True)
     await talk.reply("paused", system, first, sampling=SEEDED, pause_above=4.0)
     await talk.scored("The quick brown fox jumps over the lazy dog. Yes! No?")
     return talk.said

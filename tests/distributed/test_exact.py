@@ -12,12 +12,31 @@ from tests.distributed.talk import ADAPTIVE, SEEDED, Said, Talk, assert_alike, e
 from tests.engine.folder import write_model
 from tests.models.test_loading import make_adapter
 
+#: The last rank's machine has other settings and another source of random numbers; both are rank 0's affair.
+OTHER_MACHINE = """
+import os, secrets
+if os.environ.get("MLX_RANK") == "1":
+    os.environ["CHATAPP_CONFIG_DIR"] = os.path.dirname(__file__)
+    secrets.token_bytes = lambda count: bytes(count)
+"""
+
 
 @pytest.mark.parametrize("ranks", [2, 3])
-async def test_a_long_conversation_with_a_tiny_model(start: Start, divisible_model: Path, ranks: int):
+async def test_a_long_conversation_with_a_tiny_model(
+    start: Start, divisible_model: Path, ranks: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     one = await everything(await start(1), divisible_model, capacity=128, words=6)
+    (tmp_path / "sitecustomize.py").write_text(OTHER_MACHINE)
+    (tmp_path / "config.toml").write_text("[cache]\ncheckpoint_bytes = 1\npool_bytes = 1\ndisk = false\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     several = await everything(await start(ranks), divisible_model, capacity=128, words=6)
     assert_alike(one, several)
+    # What the script is for really took place.
+    assert {"cold", "trim"} <= {said.facts[2] for said in several if said.facts}
+    assert any(said.facts and sum(said.facts[:2]) > 128 for said in several), "the prompt outgrew C"
+    adaptive = next(said for said in several if said.step == "beyond C")
+    assert all(token.state for token in adaptive.tokens)
+    assert all(token.attention for said in several if said.step == "second" for token in said.tokens)
 
 
 @pytest.mark.model
@@ -87,5 +106,6 @@ async def test_a_pipeline(start: Start, tmp_path: Path):
         assert len(attention.layers) == 3
         candidates = {"sampling": SEEDED, "candidates": 2, "attention": True}
         await talk.reply("beyond C", question, answer, question, other, question, **candidates)
+        assert talk.said[-1].facts[2] == "checkpoint"
         said.append(talk.said)
     assert_alike(*said)
