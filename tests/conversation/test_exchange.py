@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chatapp.conversation.events import Message
-from chatapp.conversation.exchange import registry
+from chatapp.conversation.exchange import export, registry
 from chatapp.conversation.exchange.transcript import Transcript, transcript_of
 from chatapp.conversation.store import Store
 from chatapp.errors import ChatappError
@@ -358,6 +358,19 @@ def test_html_stands_alone_and_nothing_in_it_is_markup_but_ours(store):
     assert "\x1b" not in text
     assert "\u202e" not in text
     assert "".join(page.data).count("<script>alert(1)</script>") >= 3  # shown as text
+
+
+def test_a_file_that_is_there_is_kept_unless_it_is_to_be_replaced(store, tmp_path):
+    session = store.new("tiny")
+    session.add_message("user", "one")
+    first = export(session, tmp_path / "out.md")
+    before = first.read_text()
+    session.add_message("user", "two")
+    assert export(session, tmp_path / "out.md").name == "out-2.md"
+    assert export(session, tmp_path / "out.md").name == "out-3.md"
+    assert first.read_text() == before
+    assert export(session, first, overwrite=True) == first
+    assert "two" in first.read_text()
 
 
 def test_html_has_the_numbers_of_each_token_and_the_alternatives_folded(store):
