@@ -123,9 +123,9 @@ def tensor_shapes(shape: Shape, vocabulary: int) -> dict[str, tuple[int, ...]]:
             block |= {"attn_q.bias": (q,), "attn_k.bias": (kv,), "attn_v.bias": (kv,)}
         if shape.arch == "qwen3":
             block |= {"attn_q_norm.weight": (shape.head,), "attn_k_norm.weight": (shape.head,)}
-        if shape.arch == "gemma3":
+        if shape.arch in ("gemma3", "gemma4"):
             block |= {"attn_q_norm.weight": (shape.head,), "attn_k_norm.weight": (shape.head,)}
-        if shape.arch in ("gemma2", "gemma3"):
+        if shape.arch in ("gemma2", "gemma3", "gemma4"):
             block |= {"post_attention_norm.weight": (shape.hidden,), "post_ffw_norm.weight": (shape.hidden,)}
         shapes |= {f"blk.{layer}.{name}": size for name, size in block.items()}
     return shapes

@@ -190,6 +190,13 @@ def test_an_unknown_architecture_is_said(tmp_path):
         fetch(f"gguf:{path}")
 
 
+def test_gemma_4_is_refused_for_what_gguf2mlx_does_not_know(tmp_path):
+    """It looks for tensor names that no published file has; where this fails, docs/models.md has to change too."""
+    path = write_gguf(tmp_path / "tiny.gguf", Shape(arch="gemma4"))
+    with pytest.raises(ChatappError, match=r"cannot be converted .*post_attention_norm.* try an MLX or safetensors"):
+        fetch(f"gguf:{path}")
+
+
 def test_smollm_splits_digits_and_words_as_it_was_trained(tmp_path):
     folder = convert(write_gguf(tmp_path / "tiny.gguf", Shape(), pre="smollm"))
     splits = json.loads((folder / "tokenizer.json").read_text())["pre_tokenizer"]["pretokenizers"]
