@@ -7,7 +7,7 @@ import dataclasses
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -41,6 +41,12 @@ def print_json(value: Any) -> None:
     """One JSON object as one line."""
     # JSON itself leaves C1 and bidi controls as they are: a terminal gets them escaped.
     print(json.dumps(value, ensure_ascii=sys.stdout.isatty()))
+
+
+def tell_notices(notices: Sequence[str]) -> None:
+    """What the person should know beside the result."""
+    for notice in notices:
+        print(f"chatapp: {visible(notice)}", file=sys.stderr)
 
 
 def one_line(text: str, width: int) -> str:

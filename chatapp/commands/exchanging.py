@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from chatapp.commands.arguments import Parser
-from chatapp.commands.conversations import one_line, print_json
+from chatapp.commands.conversations import one_line, print_json, tell_notices
 from chatapp.conversation.exchange import export, native, registry
 from chatapp.conversation.exchange.transcript import transcript_of
 from chatapp.conversation.records import SUFFIX
@@ -39,7 +39,8 @@ def _export(argv: list[str]) -> int:
     if arguments.json and arguments.output is None:
         parser.error("--json says what was written to a file: give it with -o; -f json writes the messages as JSON")
     store = Store()
-    session = store.open(store.find(arguments.name), read_only=True)
+    session = store.look(store.find(arguments.name))
+    tell_notices(session.notices)
     try:
         return _write(arguments, session)
     finally:
@@ -115,8 +116,7 @@ def _import_file(name: str, as_json: bool) -> bool:
         if told:
             raise ChatappError(told)
         _tell(session, imported.format, len(transcript.messages), transcript.notices, as_json)
-    for problem in imported.problems:
-        print(f"chatapp: {visible(problem)}", file=sys.stderr)
+    tell_notices(imported.problems)
     return not imported.problems
 
 
@@ -138,8 +138,7 @@ def _tell(session: ConversationSession, format: str, count: int, notices: Sequen
         print_json({"type": "imported", **what, "notices": notices})
         return
     print(f"{session.id}  {count:4} messages  {one_line(title or 'untitled', 60)}")
-    for notice in notices:
-        print(f"chatapp: {visible(notice)}", file=sys.stderr)
+    tell_notices(notices)
 
 
 def _bytes(name: str) -> bytes:

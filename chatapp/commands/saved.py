@@ -57,7 +57,8 @@ class Saved:
             ChatappError: There is none, it cannot be read, or it cannot be written although it should be.
         """
         store = Store()
-        saved = cls(store.open(store.find(name), read_only=read_only))
+        id = store.find(name)
+        saved = cls(store.look(id) if read_only else store.open(id))
         if not read_only and saved._session.read_only:
             reason = saved._session.read_only
             saved.close()

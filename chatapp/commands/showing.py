@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from chatapp.commands.arguments import Parser
-from chatapp.commands.conversations import one_line, print_json
+from chatapp.commands.conversations import one_line, print_json, tell_notices
 from chatapp.commands.exchanging import branch_of
 from chatapp.commands.heat import Painter
 from chatapp.conversation.events import Message
@@ -25,10 +24,9 @@ def run(argv: list[str]) -> int:
     """Runs the command; ``argv`` begins with its name."""
     arguments = _parser().parse_args(argv[1:])
     store = Store()
-    session = store.open(store.find(arguments.name), read_only=True)
+    session = store.look(store.find(arguments.name))
     try:
-        for notice in session.notices:
-            print(f"chatapp: {visible(notice)}", file=sys.stderr)
+        tell_notices(session.notices)
         if arguments.replay is not None:
             from chatapp.commands.replay import replay
 

@@ -195,7 +195,9 @@ class Index:
             return Conversation(), False
         whole = data.rfind(b"\n") + 1
         reading = journal.read(data[:whole], data[whole:])
-        return fold(reading.events), journal.looks_like_conversation(reading)
+        conversation = fold(reading.events)
+        conversation.settle()
+        return conversation, journal.looks_like_conversation(reading)
 
 
 def is_conversation(name: str) -> bool:

@@ -75,6 +75,18 @@ class Store:
                 lock.release()
             raise
 
+    def look(self, id: str) -> ConversationSession:
+        """Opens a conversation to look at it once: a reply that was cut off, or that another process writes, counts.
+
+        Raises:
+            ChatappError: As for `open`.
+        """
+        session = self.open(id, read_only=True)
+        if session.conversation.partials:
+            session.conversation.settle()
+            session.storage.notices.append("A reply was cut off, or is being written; what there is of it is shown.")
+        return session
+
     def _opened(self, path: Path, lock: Lock | None, reason: str | None) -> ConversationSession:
         journal = Journal(path, files=self._files, writable=reason is None)
         # Where the disk was full from the first message on, there is no file, and all of it was rescued.

@@ -190,6 +190,19 @@ class Conversation:
             case events.Unknown():
                 pass
 
+    def settle(self) -> None:
+        """Takes ``partials`` as messages that ended in an error, for whoever looks once and follows nothing.
+
+        Of several for one message the first is shown.
+        """
+        answered: set[str | None] = set()
+        for partial in list(self.partials.values()):
+            first = partial.parent not in answered
+            answered.add(partial.parent)
+            self.apply(msgspec.structs.replace(partial, finish="error", aside=not first))
+            if first and self.head != partial.id:
+                self.apply(events.Head(partial.id))
+
     def _open(self, event: events.Opened) -> None:
         if self.id:
             self.complaints.append(

@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from typing import cast, overload
 
 from chatapp.conversation.events import Message
+from chatapp.conversation.store import OPEN_ELSEWHERE
 from chatapp.protocol import Role, Started
 from chatapp.tokens import Finish, Token
 from chatapp.ui.chat import SYSTEM, Chat
@@ -34,7 +35,7 @@ class Views:
         if chat.reply is not None and chat.reply.written:
             views.append(_growing(chat.reply))
         elif (elsewhere := chat.session.growing) is not None:
-            views.append(_followed(elsewhere, chat.session.tokens(elsewhere.id)))
+            views.append(_followed(chat, elsewhere))
         return views
 
     def one(self, id: str) -> MessageView:
@@ -72,10 +73,13 @@ def _growing(reply: Reply) -> MessageView:
     )
 
 
-def _followed(message: Message, tokens: Sequence[Token]) -> MessageView:
-    """A reply that another process is writing."""
+def _followed(chat: Chat, message: Message) -> MessageView:
+    """A reply that another process is writing, or that was cut off in a file that cannot be written to."""
+    tokens = tuple(chat.session.tokens(message.id))
+    live = chat.session.read_only == OPEN_ELSEWHERE
+    finish: Finish | None = None if live else "error"
     return MessageView(
-        message.id, "assistant", message.content, tuple(tokens), model=short_model(message.model), streaming=True
+        message.id, "assistant", message.content, tokens, short_model(message.model), finish, streaming=live
     )
 
 

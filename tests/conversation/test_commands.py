@@ -108,6 +108,29 @@ def test_show_heat_prints_every_word(saved, capsys, monkeypatch):
     assert "80 °C⟨3.2⟩" in capsys.readouterr().out
 
 
+def test_a_reply_that_was_cut_off_is_there_for_those_who_only_look(store, saved, capsys, tmp_path):
+    session = store.open(saved)
+    session.clock = iter(range(0, 1000, 5)).__next__
+    question = session.conversation.path()[0].id
+    for text in ("Cut off here", "beside it"):
+        session.begin_reply(parent=question, model="tiny").append([token(text, entropy=2.5)])
+    # Another chatapp is writing it; after a kill the file would be the same.
+    before = session.path.read_bytes()
+    assert main(["show", saved, "--json", "--tokens"]) == 0
+    out = capsys.readouterr()
+    last = json.loads(out.out.splitlines()[-1])
+    assert (last["content"], last["finish"], last["tokens"][0]["entropy"]) == ("Cut off here", "error", 2.5)
+    assert len(last["alternatives"]) == 3
+    assert out.err == "chatapp: A reply was cut off, or is being written; what there is of it is shown.\n"
+    assert main(["search", "beside", "--json"]) == 0
+    assert lines(capsys)[0]["excerpt"] == "beside it"
+    assert main(["export", saved, "-f", "json"]) == 0
+    out = capsys.readouterr()
+    assert json.loads(out.out)[-1]["content"] == "Cut off here"
+    assert "being written" in out.err
+    assert session.path.read_bytes() == before
+
+
 def test_search(saved, capsys):
     assert main(["search", "tea"]) == 0
     assert saved in capsys.readouterr().out

@@ -41,6 +41,7 @@ def read(text: str, name: str) -> Transcript:
     reading = journal.read(text.encode("utf-8", "replace") + b"\n")
     _check(reading, name)
     conversation = fold(reading.events)
+    conversation.settle()
     if any(message.peak_entropy is not None for message in conversation.messages.values()):
         reading.notices.append("The token records lie in another file; the heat was not taken over.")
     shown = conversation.path()
