@@ -67,7 +67,7 @@ class ListActions(Group):
         self.workspace.forget(chosen.id)
         self.workspace.store.remove(chosen.id)
         self._trashed.append(chosen.id)
-        self._list.reload()
+        self._list.drop(chosen.id)
         self.say(f"“{chosen.title}” is in the trash; u takes it out again.")
 
     def undo(self, argument: str) -> None:

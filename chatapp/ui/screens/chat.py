@@ -80,6 +80,7 @@ class ChatScreen(Screen[None]):
         self.status = StatusLine()
         self.hints = Hints(keymap)
         self.draft_kept = True
+        self._draft_kept_as = ""
         self._last_said = ""
         self._from_prompt = False
         self._clock = Clock(self)
@@ -236,7 +237,8 @@ class ChatScreen(Screen[None]):
     def _shown_chat(self) -> None:
         self.transcript.follow()
         self.rebuild()
-        self.prompt.area.show_text(self._drafts.load(self._draft_name))
+        self._draft_kept_as = self._draft_name
+        self.prompt.area.show_text(self._drafts.load(self._draft_kept_as))
         self.draft_kept = True
         self.say_notices()
 
@@ -259,7 +261,10 @@ class ChatScreen(Screen[None]):
     def keep_draft(self) -> None:
         """Writes down what is in the prompt."""
         self.draft_kept = True
-        trouble = self._drafts.save(self._draft_name, self.prompt.area.full_text)
+        if self._draft_kept_as != self._draft_name:  # the conversation has begun
+            self._drafts.save(self._draft_kept_as, "")
+            self._draft_kept_as = self._draft_name
+        trouble = self._drafts.save(self._draft_kept_as, self.prompt.area.full_text)
         if trouble:
             self.say(trouble, "warning")
 

@@ -93,6 +93,14 @@ class ChatList(Vertical):
         self._current = id
         self._show(self._entries)
 
+    def drop(self, id: str) -> None:
+        """Takes a conversation out of the lines; the cursor stays at its place."""
+        place = self._options.highlighted or 0
+        self._show([entry for entry in self._entries if entry.id != id])
+        if self._entries:
+            self._options.highlighted = min(place, len(self._entries) - 1)
+        self.reload()
+
     def reload(self) -> None:
         """Reads the conversations again."""
         self.run_worker(partial(self._load, self._search.value), exclusive=True, group="chats")

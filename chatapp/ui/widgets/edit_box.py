@@ -100,9 +100,10 @@ class EditBox(Vertical):
         if not isinstance(forecast, Forecasted):
             self._forecast.update(Content(visible(forecast or "")))
             return
+        tokens = "1 token" if forecast.prefilled == 1 else f"{forecast.prefilled:,} tokens"
         self._forecast.update(
             Content(
-                f"this edit reads {forecast.prefilled:,} tokens again; "
+                f"this edit reads {tokens} again; "
                 f"{forecast.reused:,} of {forecast.prompt_tokens:,} are kept ({forecast.method})"
             )
         )

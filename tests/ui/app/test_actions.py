@@ -83,7 +83,7 @@ async def test_an_edit_shows_what_will_be_read_again_before_it_is_confirmed(tmp_
         await s.press("escape", "k", "e")
         await s.type("!")
         shown = s.screen.query_one("#edit-forecast")
-        await s.until(lambda: "tokens again" in str(shown.render()))
+        await s.until(lambda: "this edit reads 1 token again" in str(shown.render()))
         await s.press("escape")
         assert s.screen.edit_box.editing is None
         assert s.texts == ["one", "reply 1 is here."]

@@ -206,3 +206,16 @@ async def test_names_of_branches_and_themes_are_completed(tmp_path):
             await s.type(typed)
             await s.press("tab")
             assert s.screen.prompt.area.text == completed
+
+
+async def test_the_draft_of_a_conversation_that_has_begun_is_not_shown_in_the_next_new_one(tmp_path):
+    async with stage(tmp_path) as s:
+        await s.type("hello")
+        s.screen.keep_draft()  # as the clock does
+        await s.press("enter")
+        await s.settled()
+        await s.press("ctrl+n")
+        assert s.screen.prompt.area.text == ""
+        await s.type("begun")
+        await s.press("ctrl+n")
+        assert s.screen.prompt.area.text == "begun"

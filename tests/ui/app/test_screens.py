@@ -77,6 +77,21 @@ async def test_rename_trash_and_undo_in_the_list(tmp_path):
         assert s.store.open(first, read_only=True).conversation.title == "Teas"
 
 
+async def test_the_cursor_of_the_list_stays_where_a_conversation_was(tmp_path):
+    async with stage(tmp_path, size=(120, 30)) as s:
+        await two_chats(s)
+        await s.press("ctrl+n")
+        await s.say("the third")
+        newest, middle, oldest = (summary.id for summary in s.store.summaries())
+        chats = await open_list(s)
+        await s.until(lambda: chats.chosen and chats.chosen.id == newest)
+        await s.press("down", "d")
+        await s.until(lambda: chats.chosen and chats.chosen.id == oldest)
+        await s.press("d")
+        await s.until(lambda: s.store.ids() == [newest])
+        assert set(s.store.trash.ids()) == {middle, oldest}
+
+
 async def test_the_shown_conversation_goes_to_the_trash_and_a_new_one_is_shown(tmp_path):
     async with stage(tmp_path, size=(120, 30)) as s:
         _, second = await two_chats(s)
