@@ -167,12 +167,13 @@ def test_a_prompt_that_differs_in_the_last_token_of_a_checkpoint_does_not_get_it
     shown = talk(cache, turns=6)
     ids, system_end = shown.render(False)
     for length in sorted({rung.length for rung in cache.ladder} | {CAPACITY, CAPACITY + 1}):
-        other = [*ids[: length - 1], (ids[length - 1] + 1) % 90, 7, 7]
-        assert cache.forecast(other, system_end).reused < length
-    plan, reading = chat.prefill(cache.model, cache, other, system_end, step=8)
-    chat.step(reading, 7)
-    reading.check()
-    assert plan.reused < length
+        other = [*ids[: length - 1], (ids[length - 1] + 1) % 90]
+        assert cache.forecast([*other, 7, 7], system_end).reused < length
+        for tail in (1, 2):  # the second time the live layers agree with the prompt beyond that checkpoint
+            prompt = [*other, *words(6, tail)]
+            _, reading = chat.prefill(cache.model, cache, prompt, system_end, step=8)
+            chat.step(reading, prompt[-1])
+            reading.check()
 
 
 @pytest.mark.parametrize("family", tiny.FULL_ATTENTION)
@@ -255,6 +256,18 @@ def test_the_same_prompt_with_another_k_after_rotation(family: str) -> None:
         reading.check()
         assert cache.keep == system_end
         assert plan.reused > 0 or family == "mamba2"
+
+
+@every_family
+@pytest.mark.parametrize("same", [CAPACITY - 1, CAPACITY, CAPACITY + 1])
+def test_another_k_where_a_prompt_leaves_the_old_one_about_where_rotation_began(family: str, same: int) -> None:
+    cache = new_cache(family)
+    ids, _ = talk(cache, turns=6).render(False)
+    for system_end in (9, 5, 8):
+        edited = [*ids[:same], *words(CAPACITY, system_end)]
+        _, reading = chat.prefill(cache.model, cache, edited, system_end, step=1)
+        chat.step(reading, edited[-1])
+        reading.check()
 
 
 @every_family
@@ -389,6 +402,21 @@ def test_a_long_reply_is_decoded_with_checkpoints_on_the_way() -> None:
 def test_limits_out_of_range_are_refused(limits: dict[str, int], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         CacheLimits(**limits)
+
+
+@every_family
+def test_a_branch_that_was_left_goes_back_to_its_own_tokens_not_to_those_of_the_branch_between(family: str) -> None:
+    cache = new_cache(family)
+    shown = talk(cache, turns=4)
+    other = shown.upto(2)
+    for turn in range(6):
+        other = other.add("user", words(6, 40 + turn))
+        other = other.add("reply", answer(cache, other, 7)[1])
+    for turn in range(5):
+        shown = shown.add("user", words(6, 50 + turn))
+        shown = shown.add("reply", answer(cache, shown, 7)[1])
+    for at in (14, 12, 10, 8, 6, 4):
+        answer(cache, shown.upto(at).add("user", words(5, 60 + at)))
 
 
 def test_after_a_batch_that_crossed_the_start_of_rotation_everything_can_be_gone_back_to() -> None:
