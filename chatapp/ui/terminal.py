@@ -30,8 +30,9 @@ from textual.message import Message
 
 from chatapp.text import replace_unsafe
 
-#: Seconds of silence after an end mark that end a paste. A paste that holds an end mark itself comes in one go.
-_QUIET = 0.03
+#: Seconds of silence after an end mark that end a paste. A paste that holds an end mark itself comes in one go. Where
+#: there is no silence (the mouse moves), a paste is over after some more.
+_QUIET, _RESTLESS = 0.03, 0.3
 
 #: Seconds that the loop waits for input before it looks whether an Escape stands alone (as long as Textual's).
 _WAIT = 0.1
@@ -44,7 +45,7 @@ class PasteParser(XTermParser):
         super().__init__(debug)
         self._before = ""  # the last characters outside of a paste: a mark may come in two pieces
         self._pasted: list[str] | None = None
-        self._arrived = 0.0
+        self._arrived = self._looked = 0.0
 
     @property
     def patience(self) -> float:
@@ -66,14 +67,15 @@ class PasteParser(XTermParser):
                 return
             rest = at + len(START) - len(self._before)
             yield from super().feed(data[:rest])
-            self._before, self._pasted = "", []
+            self._before, self._pasted, self._looked = "", [], self._arrived
             data = data[rest:]
 
     def tick(self) -> Iterable[Message]:
         """Yields an Escape that stood alone, and a paste after which it has become quiet."""
         if self._pasted is None:
             yield from super().tick()
-        elif monotonic() - self._arrived >= _QUIET:
+        elif monotonic() - self._arrived >= _QUIET or monotonic() - self._looked >= _RESTLESS:
+            self._looked = monotonic()
             yield from self._end_paste()
 
     def _end_paste(self) -> Iterable[Message]:

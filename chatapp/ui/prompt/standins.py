@@ -1,7 +1,8 @@
 """Characters that a terminal must not get, in a text area: there a stand-in of one cell takes their place.
 
 A text area breaks lines at form feeds and the like, and gives control characters no room, so they cannot stay in it; to
-drop them would change a message that was only opened for editing.
+drop them would change a message that was only opened for editing. What is not exact: a text that has one of the private
+characters of plane 16 that are stand-ins here gets back what that stands for.
 """
 
 from __future__ import annotations
