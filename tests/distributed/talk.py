@@ -128,6 +128,14 @@ class Talk:
         assert ended.finish == "cancelled"
         assert ended.tokens >= after
 
+    async def cancelled_while_reading(self, *turns: Turn) -> None:
+        """A reply that the client no longer wants when its prompt begins to be read: only rank 0 knows of it."""
+        request = Generate(self.engine.next_request(), self.conversation, turns, GREEDY)
+        self.engine.post(Cancel(self.engine.next_request(), target=request.request))
+        ended = await self.engine.ask(request)
+        assert isinstance(ended, Ended)
+        assert (ended.finish, ended.tokens) == ("cancelled", 0)
+
     async def scored(self, text: str) -> None:
         events = [event async for event in self.engine.request(Score(self.engine.next_request(), text))]
         self.said.append(Said("score", (), [t for event in events if isinstance(event, Scored) for t in event.tokens]))
@@ -160,12 +168,14 @@ async def everything(engine: Engine, model: Path, *, capacity: int, words: int) 
     await talk.reply("another branch", system, first, answer, second)
     await talk.cancelled(system, first, seeded, second, more, Turn("user", "Go on."))
     edited = Turn("user", "What is the capital of Spain?")
+    await talk.cancelled_while_reading(system, edited)
     again = await talk.reply("edited", system, edited, sampling=SEEDED)
     chosen = await talk.reply("candidates", system, edited, again, second, sampling=SEEDED, candidates=3)
     third = Turn("user", "Tell me a story about " + "one, two, three and " * words + "a king.")
     long = await talk.reply("beyond C", system, edited, again, second, chosen, third, sampling=ADAPTIVE)
     await talk.reply("rotated", system, edited, again, second, chosen, third, long, Turn("user", "Yes!"))
     await talk.reply("back, where C was passed", system, edited, again, second, chosen, Turn("user", "No?"))
+    await talk.reply("far back", system, first, seeded, second, Turn("assistant", more.content, more.tokens[:5]), third)
     cut = Turn("assistant", chosen.content, chosen.tokens[:4])
     await talk.reply("continued", system, edited, again, second, cut, continue_last=True)
     await talk.reply("paused", system, first, sampling=SEEDED, pause_above=4.0)
