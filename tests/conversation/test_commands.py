@@ -257,7 +257,9 @@ def test_replies_can_be_drawn_again_from_their_file(store, tmp_path, capsys, mon
     monkeypatch.setattr("sys.stdin", None)
     model = str(write_model(tmp_path / "tiny"))
     session = store.new(model)
-    session.add_message("user", "Tell me a story")
+    # Longer than the cache: what is drawn depends on its size, too.
+    session.add_message("user", "Tell me a story about a king and a queen who lived in a castle by the sea. " * 2)
+    session.add_message("assistant", "I do not know, but I think that it is so. Perhaps: one, two, three. " * 2)
     session.close()
     sampling = ["--temperature", "1", "--max-tokens", "8", "--max-kv-size", "64", "--keep", "5", "--no-thinking"]
     assert main(["ask", "-C", session.id, "-m", model, "--system", "Be brief.", *sampling, "Begin"]) == 0
