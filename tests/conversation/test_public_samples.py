@@ -53,6 +53,14 @@ def test_chatgpt_reasoning_is_kept_beside_its_reply_and_is_no_turn():
     assert transcript.notices == ["Messages of the kind 'reasoning_recap' have no text and were left out."]
 
 
+def test_chatgpt_reasoning_passes_nodes_that_say_nothing():
+    value = json.loads(json.dumps(public.CHATGPT_REASONING))
+    value["mapping"]["n4"]["parent"] = "n2"  # without the preamble: thoughts, how long they took, the reply
+    del value["mapping"]["n3"]
+    reply = only([value]).path()[-1]
+    assert (reply.content, reply.extra) == ("One bulge on each side.", {"thinking": "There are two bulges."})
+
+
 def test_chatgpt_images_tools_and_hidden_nodes():
     transcript = only([public.CHATGPT_IMAGES])
     assert plain(transcript) == [
