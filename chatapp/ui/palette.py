@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from functools import partial
 
+from textual.await_complete import AwaitComplete
 from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider
 
 from chatapp.ui.keymap import Action
 
 
 class Palette(CommandPalette):
-    """Textual's palette, but a page key that comes before its list has any room does not end the program."""
+    """Textual's palette, but keys that come too early or twice neither end the program nor take the chat away."""
+
+    def dismiss(self, result: None = None) -> AwaitComplete:
+        """Leaves once, as `chatapp.ui.screens.dialog.Dialog` does."""
+        return super().dismiss(result) if self.is_active else AwaitComplete.nothing()
 
     def _action_command_list(self, action: str) -> None:
         if self.query_one(CommandList).size:

@@ -6,6 +6,7 @@ import errno
 
 import pytest
 from textual.command import CommandList
+from textual.events import Key
 from textual.geometry import Size
 from textual.widgets import OptionList
 
@@ -451,6 +452,21 @@ async def test_messages_that_were_read_get_heat_when_it_is_asked_for(tmp_path):
         await s.say("/score off")
         assert not s.screen.transcript.document.entries[2].tokens
         assert s.reopened() == s.texts
+
+
+@pytest.mark.parametrize("key", ["enter", "escape"])
+async def test_a_palette_that_is_left_twice_does_not_take_the_chat_away(tmp_path, key):
+    async with stage(tmp_path) as s:
+        await s.press("ctrl+p")
+        await s.type("nats or bits")
+        await s.until(lambda: s.app.screen.query(OptionList).first().option_count)
+        await s.press("down")
+        for _ in range(3):
+            s.app.post_message(Key(key, None))
+        await s.pilot.pause()
+        assert s.screen in s.app.screen_stack
+        await s.say("still here")
+        assert s.texts[0] == "still here"
 
 
 async def test_a_page_key_in_the_palette_before_its_list_is_there_does_nothing(tmp_path):
