@@ -17,10 +17,15 @@ from chatapp.ui.changes import Said
 from chatapp.ui.chat import SYSTEM
 from chatapp.ui.link import EngineLink
 from chatapp.ui.workspace import Workspace
+from tests.ui.app.stage import stage
 from tests.ui.fake_engine import FakeEngine
 
 DAMAGED = "The saved prompt cache is damaged and was ignored."
 FULL = "The prompt cache could not be saved (No space left on device); the conversation will be read again."
+TOO_LONG = (
+    "The message has 900 tokens, and the cache of 64 has room for 59 of them: shorten it, or choose a larger "
+    "max-kv-size."
+)
 
 
 class NotingEngine(FakeEngine):
@@ -29,7 +34,7 @@ class NotingEngine(FakeEngine):
     async def _forecast(self, request):
         yield Note(request.request, DAMAGED)
         if any("endless" in turn.content for turn in request.turns):
-            raise RequestFailed("The message has 900 tokens, and the cache of 64 has room for 59 of them.", "too_long")
+            raise RequestFailed(TOO_LONG, "too_long")
         async for event in super()._forecast(request):
             yield event
 
@@ -73,7 +78,17 @@ async def test_a_note_that_comes_with_a_forecast_is_told(workspace):
 async def test_an_edit_that_would_be_refused_says_so_instead_of_numbers(workspace):
     message = workspace.chat.path()[0]
     answer = await workspace.chat.forecast(message.id, "endless", keep_following=False)
-    assert answer == "The message has 900 tokens, and the cache of 64 has room for 59 of them."
+    assert answer == TOO_LONG
+
+
+async def test_the_whole_refusal_stands_below_the_edited_text(tmp_path):
+    async with stage(tmp_path, NotingEngine()) as s:
+        await s.say("one")
+        await s.press("escape", "k", "e")
+        await s.type(" endless")
+        shown = s.screen.query_one("#edit-forecast")
+        await s.until(lambda: str(shown.render()) == TOO_LONG)
+        assert shown.size.width < len(TOO_LONG) <= shown.size.width * shown.size.height
 
 
 async def test_an_edit_of_the_system_message_has_a_forecast_too(workspace):
