@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 from chatapp.client import EngineLost
 from chatapp.errors import ChatappError
 from chatapp.protocol import AnyEvent, Choose, Forecast, Leave, Note
 from chatapp.ui.changes import Said
 from chatapp.ui.link import EngineLink
+
+Answer = TypeVar("Answer")
 
 
 class Asking:
@@ -24,7 +27,7 @@ class Asking:
     def __init__(self, link: EngineLink, tell: Callable[[Said], None]) -> None:
         self.link = link
         self.tell = tell
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[object]] = set()
 
     @property
     def at_rest(self) -> bool:
@@ -38,9 +41,15 @@ class Asking:
     async def ask(self, request: Forecast | Choose | Leave) -> AnyEvent | None:
         """The last event of the engine's answer; None where there is no engine any more.
 
+        Who is cancelled while waiting (a forecast that another key made stale) hears the notes all the same: the engine
+        gives each of them once.
+
         Raises:
             ChatappError: The engine refused; the sentence says why.
         """
+        return await asyncio.shield(self._kept(self._ask(request)))
+
+    async def _ask(self, request: Forecast | Choose | Leave) -> AnyEvent | None:
         client = self.link.client
         if client is None:
             return None
@@ -64,6 +73,15 @@ class Asking:
 
     def have_soon(self, request: Choose | Leave) -> None:
         """As `have`, without waiting; `at_rest` when it is done."""
-        task = asyncio.create_task(self.have(request))
+        self._kept(self.have(request))
+
+    def _kept(self, coroutine: Coroutine[Any, Any, Answer]) -> asyncio.Task[Answer]:
+        task = asyncio.create_task(coroutine)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # nobody waits for it any more where the one who asked was cancelled

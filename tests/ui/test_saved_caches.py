@@ -32,6 +32,7 @@ class NotingEngine(FakeEngine):
     """Notes something at each forecast and at each leave; refuses forecasts of endless messages."""
 
     async def _forecast(self, request):
+        await self.gate.wait()
         yield Note(request.request, DAMAGED)
         if any("endless" in turn.content for turn in request.turns):
             raise RequestFailed(TOO_LONG, "too_long")
@@ -72,6 +73,21 @@ async def test_a_note_that_comes_with_a_forecast_is_told(workspace):
     """It comes once: by the time of the reply the cache is known to be lost."""
     message = workspace.chat.path()[0]
     assert isinstance(await workspace.chat.forecast(message.id, "Hi", keep_following=False), Forecasted)
+    assert texts(workspace.chat.changes) == [DAMAGED]
+
+
+async def test_a_note_is_told_even_where_another_key_made_the_forecast_stale(workspace):
+    workspace.engine.gate.clear()
+    message = workspace.chat.path()[0]
+    stale = asyncio.create_task(workspace.chat.forecast(message.id, "H", keep_following=False))
+    while not workspace.engine.asked(Forecast):
+        await asyncio.sleep(0.01)
+    stale.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stale
+    workspace.engine.gate.set()
+    while not workspace.chat.at_rest:
+        await asyncio.sleep(0.01)
     assert texts(workspace.chat.changes) == [DAMAGED]
 
 
