@@ -13,7 +13,7 @@ import msgspec
 from chatapp.conversation.events import Message
 from chatapp.conversation.reply import LOADED_WITH, ReplyWriter, setup_of
 from chatapp.conversation.session import ConversationSession
-from chatapp.conversation.store import Store
+from chatapp.conversation.store import OPEN_ELSEWHERE, Store
 from chatapp.errors import ChatappError, UsageError
 from chatapp.protocol import Ended, Generate, Load, Loaded, Sampling, Started, Turn
 from chatapp.text import visible
@@ -62,7 +62,8 @@ class Saved:
         if not read_only and saved._session.read_only:
             reason = saved._session.read_only
             saved.close()
-            raise ChatappError(f"{reason} Close it there, or ask without -C.")
+            advice = "Close it there, or ask" if reason == OPEN_ELSEWHERE else "Ask"
+            raise ChatappError(f"{reason} {advice} without -C.")
         return saved
 
     def close(self) -> None:

@@ -131,6 +131,17 @@ def test_a_reply_that_was_cut_off_is_there_for_those_who_only_look(store, saved,
     assert session.path.read_bytes() == before
 
 
+def test_ask_says_why_it_cannot_go_on_with_a_conversation(store, saved, capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    session = store.open(saved)
+    assert main(["ask", "-C", saved, "Hi"]) == 1
+    assert "open. Close it there, or ask without -C." in capsys.readouterr().err
+    session.close()
+    store.path_of(saved).write_bytes(store.path_of(saved).read_bytes().replace(b'"schema":1', b'"schema":9', 1))
+    assert main(["ask", "-C", saved, "Hi"]) == 1
+    assert "later version of chatapp. Ask without -C." in capsys.readouterr().err
+
+
 def test_search(saved, capsys):
     assert main(["search", "tea"]) == 0
     assert saved in capsys.readouterr().out
