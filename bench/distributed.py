@@ -1,12 +1,12 @@
 """Ranks on this machine: decode rates for 1, 2 and 3 of them in one run, and the part of it that collectives take.
 
-    python -m bench.distributed [--tiny-tokens 200] [--tokens 24] [--rounds 3]
+    python -m bench.distributed [--tiny-tokens 200] [--tokens 16] [--rounds 2]
     python -m bench.distributed --expect --weights 40e9 --bandwidth 400e9 --layers 80 --hidden 8192 --bytes 2 \\
         --latency 20e-6 --link 5e9 [--compute 2e-3]
 
-The default model (9 heads, 3 key-value heads) runs on 1 and 3 ranks, a tiny one on 1, 2 and 3. "collectives" is the
-time that the all_sums of one token take by themselves, in a chain as the model makes them: two for each layer, of one
-activation, and one for the sampled id.
+The default model (9 heads, 3 key-value heads) runs on 1 and 3 ranks, a tiny one on 1, 2 and 3. "collectives" is what
+a decode step of the same share of the model takes with its all_sums, less what it takes where they are left out: the
+messages, and the waiting for each other.
 
 ``--expect`` works out docs/distributed.md's formula for other machines.
 """
@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from chatapp.client import Engine
 from chatapp.launch import Hosts
@@ -47,40 +48,56 @@ async def rate(model: str, ranks: int, tokens: int, rounds: int) -> dict[str, ob
             "decode": statistics.median(end.generation_tps for end in ends[1:] if end.tokens > 1),
             "prompt": statistics.median(end.prompt_tps for end in ends[1:]),
             "parallel": loaded.parallel or "alone",
-            "bytes": loaded.bytes,
         }
     finally:
         await engine.close()
 
 
-def collectives(ranks: int, layers: int, hidden: int) -> float:
-    """Seconds that one token's collectives take on so many ranks here."""
-    if ranks == 1:
-        return 0.0
+def collectives(model: str, ranks: int) -> dict[str, float]:
+    """Seconds of a decode step on so many ranks here, with its collectives and without, and bytes of weights on one."""
     command = Hosts.here(ranks).command("")
-    script = [sys.executable, "-m", "bench.distributed", "--measure", str(layers), str(hidden)]
-    done = subprocess.run(
-        [*command[: command.index("--") + 1], *script], capture_output=True, text=True, check=True, stdin=sys.stdin
-    )
-    return float(json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))["seconds"])
+    script = [sys.executable, "-m", "bench.distributed", "--measure", model]
+    launched = [*command[: command.index("--") + 1], *script]
+    done = subprocess.run(launched, capture_output=True, text=True, check=True, stdin=sys.stdin)
+    return json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
 
 
-def measure(layers: int, hidden: int) -> None:
+def measure(model: str) -> None:
     """One rank of `collectives`."""
     import mlx.core as mx
 
-    group = mx.distributed.init(strict=True)
-    times: list[float] = []
-    for _ in range(12):
-        activation, token = mx.ones((1, 1, hidden)), mx.zeros((2,), mx.uint32)
-        mx.eval(activation, token)
-        began = time.perf_counter()
-        for _ in range(2 * layers):
-            activation = mx.distributed.all_sum(activation, group=group) / group.size()
-        mx.eval(activation, mx.distributed.all_sum(token, group=group))
-        times.append(time.perf_counter() - began)
-    if group.rank() == 0:
-        print(json.dumps({"seconds": statistics.median(times[2:])}), flush=True)
+    from chatapp.engine import loading
+    from chatapp.engine.distributed import Group
+    from chatapp.engine.progress import Progress
+    from chatapp.engine.sharding import Share
+    from chatapp.models.progress import silent
+
+    ranks = Group(mx.distributed.init(strict=True), Progress())
+    request = Load(1, model, max_kv_size=256)
+    loaded = loading.load(request, share=Share.of(model, ranks, silent))
+    all_sum = mx.distributed.all_sum
+    times: dict[str, list[float]] = {"with": [], "without": []}
+    for _ in range(8):  # in turn, so that the machine's mood counts for both
+        for name, found in times.items():
+            ranks.agree(True)
+            mx.distributed.all_sum = all_sum if name == "with" else lambda array, group=None: array
+            found.append(_step(loaded.model))
+            mx.distributed.all_sum = all_sum
+    if ranks.rank == 0:
+        medians = {name: statistics.median(found[1:]) for name, found in times.items()}
+        print(json.dumps({**medians, "bytes": loaded.bytes}), flush=True)
+
+
+def _step(model: Any) -> float:
+    """Seconds of a decode step: the second of two, with an empty cache."""
+    import mlx.core as mx
+    from mlx_lm.models.cache import make_prompt_cache
+
+    cache = make_prompt_cache(model)
+    mx.eval(model(mx.array([[5]]), cache=cache))
+    began = time.perf_counter()
+    mx.eval(mx.argmax(model(mx.array([[7]]), cache=cache)[:, -1], axis=-1))
+    return time.perf_counter() - began
 
 
 def expect(arguments: argparse.Namespace) -> None:
@@ -101,29 +118,37 @@ def expect(arguments: argparse.Namespace) -> None:
 
 async def compare(arguments: argparse.Namespace, tiny: str) -> None:
     plan = [
-        *((tiny, "tiny", ranks, 2, 96, arguments.tiny_tokens) for ranks in (1, 2, 3)),
-        *((DEFAULT_MODEL, DEFAULT_MODEL, ranks, 30, 576, arguments.tokens) for ranks in (1, 3)),
+        *((tiny, "tiny", ranks, arguments.tiny_tokens) for ranks in (1, 2, 3)),
+        *((arguments.model or DEFAULT_MODEL, DEFAULT_MODEL, ranks, arguments.tokens) for ranks in (1, 3)),
     ]
-    for model, name, ranks, layers, hidden, tokens in plan:
-        found = await rate(arguments.model or model if name != "tiny" else model, ranks, tokens, arguments.rounds)
-        together = await asyncio.to_thread(collectives, ranks, layers, hidden)
-        decode = float(str(found["decode"]))
+    for model, name, ranks, tokens in plan:
+        found = await rate(model, ranks, tokens, arguments.rounds)
         print(
-            f"{name:14} {ranks} {found['parallel']:11} decode {decode:7.2f} tok/s  prompt {found['prompt']:7.1f} tok/s",
-            f"{found['bytes']:>11,} bytes on a rank",
-            f"collectives {1000 * together:7.2f} ms a token, {together * decode:4.0%} of it",
+            f"{name:12} {ranks} {found['parallel']:9} decode {found['decode']:7.2f} tok/s",
+            f"prompt {found['prompt']:7.1f} tok/s",
             sep="  ",
+            end="",
             flush=True,
         )
+        if ranks > 1:
+            step = await asyncio.to_thread(collectives, model, ranks)
+            whole, together = step["with"], step["with"] - step["without"]
+            print(
+                f"  step {1000 * whole:6.1f} ms, of it collectives {1000 * together:6.1f} ({together / whole:.0%})",
+                f"{step['bytes']:,.0f} bytes of weights on a rank",
+                sep="  ",
+                end="",
+            )
+        print(flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", help="folder of the default model, if it lies somewhere else")
     parser.add_argument("--tiny-tokens", type=int, default=200)
-    parser.add_argument("--tokens", type=int, default=24)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--measure", nargs=2, type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--tokens", type=int, default=16)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
     parser.add_argument("--expect", action="store_true", help="work out the formula instead of measuring")
     parser.add_argument("--weights", type=float, help="bytes of the weights that one token reads")
     parser.add_argument("--bandwidth", type=float, help="of a machine's memory, in bytes per second")
@@ -137,7 +162,7 @@ def main() -> None:
     )
     arguments = parser.parse_args()
     if arguments.measure:
-        measure(*arguments.measure)
+        measure(arguments.measure)
     elif arguments.expect:
         expect(arguments)
     else:
