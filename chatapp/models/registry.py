@@ -199,7 +199,7 @@ def _check_drafts(file: TomlFile, registry: Registry) -> None:
 
 def _is_meant(asked: Source, known: Source) -> bool:
     """A repository named without a revision means the known one, with its pin; ``@main`` asks for the newest."""
-    return asked == known or (not asked.revision and asked == msgspec.structs.replace(known, revision=""))
+    return asked in (known, msgspec.structs.replace(known, revision=""))
 
 
 def _merge(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
