@@ -45,6 +45,24 @@ def tokenizer(
     return made
 
 
+def write_deeper(folder: Path, shallow: Path, layers: int) -> Path:
+    """A model that says the same as a shallow one and has more layers to read: the further ones add nothing."""
+    folder.mkdir(parents=True)
+    for file in shallow.iterdir():
+        (folder / file.name).write_bytes(file.read_bytes())
+    config = json.loads((shallow / "config.json").read_text())
+    weights = mx.load(str(shallow / "model.safetensors"))
+    last = f"model.layers.{config['num_hidden_layers'] - 1}."
+    for name in [name for name in weights if name.startswith(last)]:
+        silent = name.endswith(("o_proj.weight", "down_proj.weight"))
+        for layer in range(config["num_hidden_layers"], layers):
+            copy = name.replace(last, f"model.layers.{layer}.")
+            weights[copy] = mx.zeros_like(weights[name]) if silent else weights[name]
+    mx.save_safetensors(str(folder / "model.safetensors"), weights, metadata={"format": "mlx"})
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": layers}))
+    return folder
+
+
 def write_model(
     folder: Path, *, context: int = 65536, template: str | None = CHATML, family: str = "llama", **sizes: int
 ) -> Path:
