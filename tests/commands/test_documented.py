@@ -8,6 +8,7 @@ from pathlib import Path
 
 from chatapp.commands import ask
 from tests.commands.conftest import Program
+from tests.engine.folder import write_deeper
 
 PAGE = (Path(__file__).parents[2] / "docs" / "ask.md").read_text(encoding="utf-8")
 
@@ -19,12 +20,13 @@ def documented(heading: str) -> dict[str, set[str]]:
     return {kind: set(re.findall(r"`(\w+)`", text)) for kind, text in rows}
 
 
-def test_every_field_is_documented(tiny_model: Path, program: Program):
+def test_every_field_is_documented(tiny_model: Path, tmp_path: Path, program: Program):
     asked = program(
         "ask", "-m", tiny_model, "--json", "--candidates", 2, "--attention", "--pause-above", 5.5, "--seed", 1,
         "--max-tokens", 9, "Hi",
     )  # fmt: skip
-    drafted = program("ask", "-m", tiny_model, "--json", "--draft", tiny_model, "--max-tokens", 9, "Hi")
+    deeper = write_deeper(tmp_path / "deeper", tiny_model, 12)
+    drafted = program("ask", "-m", deeper, "--json", "--draft", tiny_model, "--max-tokens", 9, "Hi")
     scored = program("score", "-m", tiny_model, "--json", stdin="Hello you")
     for heading, output in (("ask", asked.stdout), ("ask", drafted.stdout), ("score", scored.stdout)):
         fields = documented(heading)
