@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 import pytest
 
+from chatapp.conversation.storage import Storage
 from chatapp.engine.blas import use_fast_blas
 
 use_fast_blas()  # before any test imports MLX
@@ -25,6 +28,25 @@ def private_folders(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytes
     for kind in ("CONFIG", "DATA", "CACHE"):
         monkeypatch.setenv(f"CHATAPP_{kind}_DIR", str(root / kind.lower()))
     return root
+
+
+@pytest.fixture(autouse=True)
+def closed_files(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Closes the conversations that a test leaves open: thousands of tests run in one process."""
+    opened: list[Storage] = []
+    made = Storage.__init__
+
+    def remembered(self: Storage, *args: Any, **options: Any) -> None:
+        made(self, *args, **options)
+        opened.append(self)
+
+    monkeypatch.setattr(Storage, "__init__", remembered)
+    yield
+    for storage in opened:
+        storage.records.close()
+        storage.journal.log.close()
+        if storage._lock is not None:
+            storage._lock.release()
 
 
 @pytest.fixture(scope="session")
