@@ -11,7 +11,8 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,14 +92,29 @@ def _group(rank: int, progress: Progress) -> Ranks:
 
     from chatapp.engine import heartbeat
     from chatapp.engine.distributed import Group
+    from chatapp.launch import SILENCE, STARTING
 
     progress.reach()
     heartbeat.tell(rank, progress)  # at once, for MLX keeps other threads from running while it waits for the ranks
-    group = Group(mx.distributed.init(strict=True), progress)
+    with _ended_after(STARTING + SILENCE):
+        group = Group(mx.distributed.init(strict=True), progress)
     for name in ("MLX_HOSTFILE", "MLX_IBV_DEVICES"):  # temporary files of mlx.launch, which nobody else removes
         if path := os.environ.get(name):
             Path(path).unlink(missing_ok=True)
     return group
+
+
+@contextmanager
+def _ended_after(seconds: float) -> Generator[None]:
+    """Has the system end this process if it stays here for long.
+
+    MLX holds Python's lock while the ranks meet, so the thread that hears of the client's end cannot end the process:
+    a rank whose client was killed just then would wait for the others for ever.
+    """
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _end(code: int) -> None:

@@ -6,7 +6,10 @@ import inspect
 import json
 import os
 import select
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -215,3 +218,29 @@ def test_waiting_for_output_does_not_spin():
         assert (ready, room) == ([], [ours])
         other.send(b"x")
         assert patient.patient_select([ours], [ours], [], 1.0)[0] == [ours]
+
+
+#: Rank 0 of two; the other one never comes, and the client has gone.
+LONELY = """
+from chatapp import launch
+launch.STARTING, launch.SILENCE = 1.0, 0.5
+from chatapp.engine import __main__ as engine
+from chatapp.engine.progress import Progress
+engine._group(0, Progress())
+"""
+
+
+def test_a_rank_that_waits_for_the_others_for_ever_is_ended_by_the_system(tmp_path: Path):
+    """While MLX waits no thread runs, so the rank cannot hear that its client has gone."""
+    ring = tmp_path / "ring.json"
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
+    ring.write_text(json.dumps([[f"127.0.0.1:{port}"], ["127.0.0.1:9"]]))
+    rank = subprocess.run(
+        [sys.executable, "-c", LONELY],
+        env={**os.environ, "MLX_RANK": "0", "MLX_HOSTFILE": str(ring)},
+        capture_output=True,
+        timeout=120,
+    )
+    assert rank.returncode == -signal.SIGALRM, rank.stderr.decode()
