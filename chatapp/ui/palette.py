@@ -39,7 +39,7 @@ class ActionProvider(Provider):
         matcher = self.matcher(query)
         for action in self._actions():
             words = self._words(action)
-            score = matcher.match(words)
+            score = max(map(matcher.match, (words, action.label, f"/{action.command}")))
             if score > 0:
                 yield Hit(score, matcher.highlight(words), self._runner(action))
 

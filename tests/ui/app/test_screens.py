@@ -469,6 +469,16 @@ async def test_a_palette_that_is_left_twice_does_not_take_the_chat_away(tmp_path
         assert s.texts[0] == "still here"
 
 
+@pytest.mark.parametrize("words", ["screenshot", "/screenshot", "as svg"])
+async def test_the_palette_finds_an_action_by_its_name_its_command_and_what_it_does(tmp_path, words):
+    async with stage(tmp_path) as s:
+        await s.press("ctrl+p")
+        await s.until(lambda: isinstance(s.app.screen, Palette))
+        await s.type(words)
+        commands = s.app.screen.query_one(CommandList)
+        await s.until(lambda: commands.option_count == 1 and "SVG" in str(commands.get_option_at_index(0).prompt))
+
+
 async def test_a_page_key_in_the_palette_before_its_list_is_there_does_nothing(tmp_path):
     async with stage(tmp_path) as s:
         await s.press("ctrl+p")
