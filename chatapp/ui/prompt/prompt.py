@@ -39,7 +39,7 @@ class PromptArea(WritingArea):
 
     choosing = False
 
-    def _on_key(self, event: events.Key) -> None:
+    async def _on_key(self, event: events.Key) -> None:
         if self.choosing and event.key in ("up", "down", "tab", "enter", "escape"):
             event.stop()
             event.prevent_default()
