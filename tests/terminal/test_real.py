@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -41,7 +42,10 @@ def saved() -> list[str]:
     """The messages of the newest conversation on disk."""
     store = Store()
     id = store.latest()
-    return [m.content for m in store.open(id, read_only=True).conversation.path()] if id else []
+    if not id:
+        return []
+    with contextlib.closing(store.open(id, read_only=True)) as session:
+        return [m.content for m in session.conversation.path()]
 
 
 def ask(terminal: Terminal, text: str) -> None:
