@@ -22,6 +22,7 @@ from chatapp.models.space import size_text
 from chatapp.text import visible
 from chatapp.ui.downloads import Download, Downloads
 from chatapp.ui.screens.dialog import Dialog
+from chatapp.ui.widgets.options import Options
 from chatapp.ui.widgets.status import progress_words
 
 _STATES = {"ready": "●", "partial": "◐", "absent": "○"}
@@ -58,7 +59,7 @@ class ModelsScreen(Dialog[str | None]):
         self._downloading: set[str] = set()
         # Held here: the look at the disk may end after the screen was left.
         self._field = Input(placeholder="filter, or owner/repo, or a folder", compact=True)
-        self._options = OptionList(markup=False, compact=True)
+        self._options = Options(markup=False, compact=True)
         self._note = Static("looking …", id="models-note", markup=False)
 
     def compose(self) -> ComposeResult:

@@ -14,6 +14,7 @@ from textual.widgets.option_list import Option
 
 from chatapp.text import visible
 from chatapp.ui.screens.dialog import Dialog
+from chatapp.ui.widgets.options import Options
 
 
 class PickScreen(Dialog[str | None]):
@@ -47,7 +48,7 @@ class PickScreen(Dialog[str | None]):
         with Vertical(classes="dialog"):
             yield Static(visible(self._title), classes="dialog-title", markup=False)
             yield Input(placeholder="filter", compact=True)
-            yield OptionList(markup=False, compact=True)
+            yield Options(markup=False, compact=True)
             yield Static("↑ ↓ choose · Enter takes it · Esc leaves", classes="dialog-hint", markup=False)
 
     def on_mount(self) -> None:

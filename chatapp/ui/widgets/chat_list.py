@@ -12,13 +12,14 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.widgets import Input, OptionList, Static
+from textual.widgets import Input, Static
 from textual.widgets.option_list import Option
 
 from chatapp.conversation.store import Store
 from chatapp.errors import ChatappError
 from chatapp.text import visible
 from chatapp.ui.keymap import bindings
+from chatapp.ui.widgets.options import Options
 
 #: Wait after a key in the search field before searching, in seconds.
 _PAUSE = 0.15
@@ -41,7 +42,7 @@ class Entry:
     message: str | None = None
 
 
-class ChatOptions(OptionList):
+class ChatOptions(Options):
     """The lines, with the keys of the list."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings("list")]

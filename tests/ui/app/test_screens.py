@@ -490,3 +490,17 @@ async def test_a_page_key_in_the_palette_before_its_list_is_there_does_nothing(t
         await s.press("pagedown", "pageup")
         assert s.app._exception is None
         assert s.app.is_running
+
+
+@pytest.mark.parametrize("key", ["pagedown", "pageup"])
+async def test_a_page_key_in_a_list_that_is_not_laid_out_does_nothing(tmp_path, key):
+    async with stage(tmp_path) as s:
+        await s.say("one")
+        await s.press("f3")
+        options = s.screen.query_one(ChatOptions)
+        await s.until(lambda: options.option_count)
+        options.highlighted = 0
+        options._clear_caches()  # as after new options, until the next drawing
+        await options.run_action(key.replace("page", "page_"))
+        await s.say("still here")
+        assert s.texts[-2] == "still here"
