@@ -72,7 +72,7 @@ class WritingArea(TextArea):
     async def _on_key(self, event: events.Key) -> None:  # called beside TextArea's, not in its place
         if event.key == "enter":  # TextArea would type a new line; left alone, the key bubbles to the bindings
             event.prevent_default()
-        elif not event.is_printable:
+        elif not event.is_printable and self.is_attached and self.has_focus:
             await self._edit_at_once(event)
 
     async def _edit_at_once(self, event: events.Key) -> None:
