@@ -52,12 +52,17 @@ class Chat:
         ranks.expect(self._chunk * loaded.bytes / (_CPU_PACE if on_cpu else _GPU_PACE))
 
     @staticmethod
-    def check(request: Load) -> None:
+    def check(request: Load, reply: Reply) -> None:
         """Refuses what cannot be had of any model, before anything is fetched or given up for it.
 
         Raises:
-            UsageError: A number is out of range.
+            UsageError: A number is out of range, the adapter is not there, or the model's own code is to be run.
         """
+        if request.trust_remote_code:
+            raise UsageError(
+                "chatapp never runs code that comes with a model: choose a model of a type that mlx-lm knows."
+            )
+        reply.ranks.together(lambda report: loading.adapter_folder(request.adapter), reply.progress)
         CacheLimits(request.max_kv_size or sys.maxsize, request.keep, request.kv_bits)
 
     @classmethod

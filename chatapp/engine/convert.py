@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from chatapp.engine.gguf import GgufFile
-from chatapp.models import store
+from chatapp.models import parallel, store
 from chatapp.models.conversions import Conversion, write_conversion
 from chatapp.models.progress import Report, Step
 from chatapp.models.space import require_space
@@ -27,7 +27,9 @@ def best_weight_type() -> WeightType:
     return "float16" if _has_cuda() else "float32"
 
 
-def convert_gguf(gguf: Path, digest: str, report: Report, weight_type: WeightType | None = None) -> Path:
+def convert_gguf(
+    gguf: Path, digest: str, report: Report, weight_type: WeightType | None = None, ranks: int = 1
+) -> Path:
     """Converts a file, unless that was done before.
 
     Args:
@@ -35,12 +37,14 @@ def convert_gguf(gguf: Path, digest: str, report: Report, weight_type: WeightTyp
         digest: Its sha256.
         report: Progress in tensors; may raise Interrupted.
         weight_type: Of the result; by default `best_weight_type`.
+        ranks: How many processes are to share the model.
 
     Returns:
         The mlx-lm folder.
 
     Raises:
         Interrupted: ``report`` raised it.
+        UsageError: The ranks cannot share it; nothing is converted then.
         ChatappError: It is no GGUF file, its architecture is unknown, or the disk is full.
     """
     kind = weight_type or best_weight_type()
@@ -50,6 +54,8 @@ def convert_gguf(gguf: Path, digest: str, report: Report, weight_type: WeightTyp
             return target
         report(Step("convert", 0, 0, "steps", gguf.name))
         file = GgufFile(gguf)
+        if ranks > 1:
+            parallel.choose(file.config(), gguf.name, ranks)
         # The result, and the file that it is collected in before its table is known.
         require_space(folder, 2 * file.elements * (2 if kind == "float16" else 4))
         result = folder / "model"

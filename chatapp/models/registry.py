@@ -66,6 +66,8 @@ class ModelSpec(msgspec.Struct, frozen=True):
         ask: Text of the token by which the model questions itself, for ``adaptive``; empty if it has none.
         stop: Strings that end a reply, beside the tokenizer's end tokens.
         template: Chat-template options.
+        shape: What decides how ranks share the model, by config.json's names; for a source that brings its
+            configuration with the weights, so that what cannot be shared is refused before a download.
         draft: Model for speculative decoding, named as a model is, or `LOOKUP`.
         adapter: Folder of a LoRA adapter.
         note: One sentence for the list.
@@ -86,6 +88,7 @@ class ModelSpec(msgspec.Struct, frozen=True):
     ask: str = ""
     stop: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] = ()
     template: TemplateOptions = TemplateOptions()
+    shape: dict[str, str | int] = {}
     draft: str | None = None
     adapter: str | None = None
     note: str = ""

