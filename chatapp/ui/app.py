@@ -17,7 +17,7 @@ from textual.filter import LineFilter
 from chatapp.settings import Settings
 from chatapp.ui.looks import Looks
 from chatapp.ui.screens.first import FirstScreen
-from chatapp.ui.terminal import Printable, TerminalDriver
+from chatapp.ui.terminal import LeaveNow, Printable, TerminalDriver
 
 if TYPE_CHECKING:
     from chatapp.ui.screens.chat import ChatScreen
@@ -95,6 +95,12 @@ class ChatApp(App[object]):
             self.exit()
         else:
             await self.chat_screen.run("app.quit")
+
+    def on_leave_now(self, message: LeaveNow) -> None:
+        """Ends the program unasked; what is written and not sent is kept."""
+        if self.chat_screen is not None and not self.chat_screen.draft_kept:
+            self.chat_screen.keep_draft()
+        self.exit(return_code=128 + message.number)
 
     async def on_unmount(self) -> None:
         gc.unfreeze()

@@ -7,12 +7,17 @@ The one module that relies on how Textual's driver and parser work (tests/ui/tes
 - Textual's loop ends the program at a byte that is not UTF-8. Here it becomes U+FFFD.
 - Sizes exported as ``COLUMNS`` and ``LINES`` outweighed the terminal's own, so that a resize went unseen.
 - Textual's text fields and palette write control characters to the terminal as they are.
+- Textual leaves SIGTERM and SIGHUP to the system, which restores no terminal and saves no draft.
+- Textual's driver must not be written to while another program has the terminal, and SIGCONT after SIGSTOP started a
+  second reading loop beside the first: each got a part of the keys.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import selectors
+import signal
 from codecs import getincrementaldecoder
 from collections.abc import Iterable
 from time import monotonic
@@ -95,8 +100,48 @@ class PasteParser(XTermParser):
         yield from self.feed(pasted[end + len(END) :])
 
 
+class LeaveNow(Message):
+    """The system asks the program to end, or the terminal is gone; there is nobody to be asked anything."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number  # of the signal
+
+
 class TerminalDriver(LinuxDriver):
     """Textual's driver for Linux and macOS with a reading loop of our own; see the module's docstring."""
+
+    _away = False  # another program has the terminal, or it is gone
+
+    def start_application_mode(self) -> None:
+        """Takes the terminal."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            loop.add_signal_handler(number, self._asked_to_leave, number)
+        super().start_application_mode()
+
+    def _asked_to_leave(self, number: signal.Signals) -> None:
+        if number == signal.SIGINT and self._away:
+            return  # Ctrl+C is meant for the program that has the terminal
+        self._away = self._away or number == signal.SIGHUP
+        self._app.post_message(LeaveNow(number))
+
+    def suspend_application_mode(self) -> None:
+        """Gives the terminal back."""
+        super().suspend_application_mode()
+        self._away = True
+
+    def resume_application_mode(self) -> None:
+        """Takes the terminal again, also where SIGSTOP left no time to give it back."""
+        if not self._away:
+            self.suspend_application_mode()
+        self._away = False
+        super().resume_application_mode()
+
+    def write(self, data: str) -> None:
+        """Writes to the terminal; what is drawn while another program has it is drawn again later."""
+        if not self._away and self._writer_thread is not None and self._writer_thread.is_alive():
+            super().write(data)  # to a thread that has ended: its queue would fill, and then this would wait for ever
 
     def run_input_thread(self) -> None:
         """Reads what the terminal sends until the program ends."""
@@ -106,13 +151,21 @@ class TerminalDriver(LinuxDriver):
             selector.register(self.fileno, selectors.EVENT_READ)
             while not self.exit_event.is_set():
                 if selector.select(parser.patience):
-                    data = os.read(self.fileno, 4096)
+                    data = self._read()
                     if not data:
+                        os.kill(os.getpid(), signal.SIGHUP)
                         return
                     for event in parser.feed(decode(data)):
                         self.process_message(event)
                 for event in parser.tick():
                     self.process_message(event)
+
+    def _read(self) -> bytes:
+        """What has come from the terminal; nothing if it is gone."""
+        try:
+            return os.read(self.fileno, 4096)
+        except OSError:
+            return b""
 
     def _get_terminal_size(self) -> tuple[int, int]:
         """Columns and rows of the terminal itself; what the environment says only where it tells nothing."""

@@ -137,6 +137,27 @@ async def test_bytes_that_are_no_text_and_sizes_of_the_environment(monkeypatch: 
     os.close(slave)
 
 
+async def test_going_on_after_a_stop_reads_keys_once(monkeypatch: pytest.MonkeyPatch, private_folders):
+    """SIGSTOP leaves no time to give the terminal back: Textual would read keys in two threads from then on."""
+    master, slave = os.openpty()
+    with Path(os.devnull).open() as nothing:
+        monkeypatch.setattr("sys.__stdin__", nothing)
+        driver = Heard(ChatApp(Settings(), lambda: None, ""), slave)
+    with os.fdopen(slave, "w") as terminal:
+        driver._file = terminal
+        driver.start_application_mode()
+        driver._sigcont_application()
+        threads = [thread.name for thread in threading.enumerate()]
+        assert threads.count("textual-input") == threads.count("textual-output") == 1
+        driver.suspend_application_mode()
+        for _ in range(1000):
+            driver.write("drawn while another program has the terminal")  # would fill a queue that nobody empties
+        driver.resume_application_mode()
+        driver.stop_application_mode()
+        driver.close()
+    os.close(master)
+
+
 async def test_an_area_draws_marks_and_gives_back_what_it_was_given(tmp_path):
     text = f"{EVIL}\x0c\x0b\u2028\U000e0041\ud800 end\nsecond\r"
     async with stage(tmp_path) as s:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
+from chatapp.ui import external
 from chatapp.ui.changes import Refused, Severity
 from chatapp.ui.chat import Chat
 from chatapp.ui.transcript import Transcript
@@ -53,6 +55,14 @@ class Group:
         if not entries:
             raise Refused("There is no message yet.")
         return entries[-1].id
+
+    def edit_outside(self, text: str, then: Callable[[str], None]) -> None:
+        """Hands a text to the person's own editor, and takes what it has become; what goes wrong is said."""
+
+        async def edited() -> None:
+            then(await external.edit(self.app, text))
+
+        self.screen.work(edited)
 
     def number(self, argument: str, default: int, low: int, high: int) -> int:
         """Reads a whole number that a command takes.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from chatapp.ui import external
 from chatapp.ui.actions.base import Group
 from chatapp.ui.changes import Refused
 from chatapp.ui.chat import SYSTEM
@@ -12,12 +11,19 @@ from chatapp.ui.widgets.edit_box import Editing
 class EditActions(Group):
     def open(self, id: str) -> None:
         """Opens the editor on a message, or on the system message."""
+        self.screen.show_editor(*self.begin(id))
+
+    def begin(self, id: str) -> tuple[Editing, str]:
+        """An edit of a message, or of the system message, and the text that it begins with.
+
+        Raises:
+            Refused: It cannot be edited now.
+        """
         if self.chat.busy:
             raise Refused("A reply is being written; Esc stops it.")
         if id == SYSTEM:
             editing = Editing(SYSTEM, "the system message", 0, keep=True, answered=False)
-            self.screen.show_editor(editing, self.chat.session.conversation.system)
-            return
+            return editing, self.chat.session.conversation.system
         message = self.chat.message(id)
         mine = message.role != "assistant"
         path = [each.id for each in self.chat.path()]
@@ -25,7 +31,7 @@ class EditActions(Group):
         whose = "your message" if mine else "the reply"
         # A changed question wants a new answer; a corrected answer usually leaves the rest as it is.
         editing = Editing(id, whose, later, keep=not mine and later > 0, answered=mine)
-        self.screen.show_editor(editing, message.content)
+        return editing, message.content
 
     def confirm(self, argument: str) -> None:
         box = self.screen.edit_box
@@ -52,7 +58,7 @@ class EditActions(Group):
 
     def external(self, argument: str) -> None:
         area = self.screen.edit_box.area
-        area.show_text(external.edit(self.app, area.full_text))
+        self.edit_outside(area.full_text, area.show_text)
 
     def cancel(self, argument: str) -> None:
         self.screen.hide_editor()

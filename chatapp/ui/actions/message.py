@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import regex
 
-from chatapp.ui import clipboard, external
+from chatapp.ui import clipboard
 from chatapp.ui.actions.base import Group
 from chatapp.ui.changes import Refused
 from chatapp.ui.heat import Heat
@@ -55,9 +55,8 @@ class MessageActions(Group):
         self.screen.groups.edit.open(self.target())
 
     def edit_external(self, argument: str) -> None:
-        id = self.target()
-        self.screen.groups.edit.open(id)
-        self.screen.edit_box.area.show_text(external.edit(self.app, self.screen.edit_box.area.full_text))
+        editing, text = self.screen.groups.edit.begin(self.target())
+        self.edit_outside(text, lambda edited: self.screen.show_editor(editing, edited))
 
     def regenerate(self, argument: str) -> None:
         self.chat.regenerate(self._tree_target())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from chatapp.ui import commands, external
+from chatapp.ui import commands
 from chatapp.ui.actions.base import Group
 from chatapp.ui.prompt import standins
 from chatapp.ui.prompt.attachments import attach
@@ -41,7 +41,7 @@ class PromptActions(Group):
 
     def external(self, argument: str) -> None:
         area = self.screen.prompt.area
-        area.show_text(external.edit(self.app, area.full_text))
+        self.edit_outside(area.full_text, area.show_text)
 
     def older(self, argument: str) -> None:
         area = self.screen.prompt.area

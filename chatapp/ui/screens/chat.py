@@ -154,6 +154,10 @@ class ChatScreen(Screen[None]):
 
         self.app.push_screen(dialog, answered)
 
+    def work(self, do: Callable[[], Awaitable[None]]) -> None:
+        """Does something that takes its time, while all else goes on; what it refuses is said, as `run` does."""
+        self.run_worker(self._attempt(do))
+
     async def _attempt(self, do: Callable[[], Awaitable[None] | None]) -> None:
         try:
             result = do()
