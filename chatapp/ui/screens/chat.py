@@ -17,6 +17,7 @@ from chatapp.errors import ChatappError
 from chatapp.text import visible
 from chatapp.ui.actions.groups import Groups
 from chatapp.ui.changes import Refused, Severity
+from chatapp.ui.frames import PacedScreen
 from chatapp.ui.heat import RAMPS, Heat
 from chatapp.ui.keymap import Keymap, Scope, bindings
 from chatapp.ui.prompt.drafts import Drafts
@@ -49,7 +50,7 @@ _HARMLESS = {
 }
 
 
-class ChatScreen(Screen[None]):
+class ChatScreen(PacedScreen[None]):
     """See the module's docstring. What actions do is in `chatapp.ui.actions`."""
 
     CSS_PATH = "../app.tcss"
@@ -137,7 +138,8 @@ class ChatScreen(Screen[None]):
         await self.run(id)
 
     async def run(self, id: str, argument: str = "") -> None:
-        """Runs an action; what it refuses is said."""
+        """Runs an action on the conversation as it is now; what it refuses is said."""
+        self._clock.show_messages()
         method, own = self.groups.method(id)
 
         def allowed() -> Awaitable[None] | None:
