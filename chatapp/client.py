@@ -21,7 +21,6 @@ import shutil
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import AsyncGenerator
 from pathlib import Path
@@ -31,7 +30,7 @@ import msgspec
 
 from chatapp import paths, protocol
 from chatapp.errors import ChatappError
-from chatapp.launch import Hosts, beating, watch
+from chatapp.launch import Hosts, Leash, watch
 from chatapp.protocol import (
     AnyEvent,
     AnyRequest,
@@ -129,7 +128,7 @@ class Engine:
         self._folder: Path | None = None
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._hello: asyncio.Future[Hello] = asyncio.get_running_loop().create_future()
-        self._all_heard = threading.Event()
+        self._leash: Leash | None = None
         self._lost: EngineLost | None = None
         self._closed = False
         self._watching: asyncio.Task[None] | None = None
@@ -153,7 +152,8 @@ class Engine:
         if hosts:  # mlx.launch leaves temporary files behind
             engine._scratch = tempfile.TemporaryDirectory(prefix="chatapp-", ignore_cleanup_errors=True)
             environment["TMPDIR"] = engine._scratch.name
-        stdin = beating(engine._all_heard) if hosts else os.open(os.devnull, os.O_RDONLY)
+        engine._leash = Leash() if hosts else None
+        stdin = engine._leash.theirs if engine._leash else os.open(os.devnull, os.O_RDONLY)
         descriptor = os.open(engine.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             # In a session of its own: Ctrl+C in the terminal is for the client, which then cancels what it wants to.
@@ -241,10 +241,14 @@ class Engine:
             self._server.close()
         if self._process:
             await self._end_process(self._process)
+        else:
+            self._let_go()
         if self._watching:
             self._watching.cancel()
 
     async def _end_process(self, process: asyncio.subprocess.Process) -> None:
+        if self._hello.exception():
+            _kill(process)  # it never said hello: there is nothing that it could save
         try:
             await asyncio.wait_for(process.wait(), _CLOSE_SECONDS)
         except TimeoutError:
@@ -252,15 +256,21 @@ class Engine:
             await process.wait()
         if self.hosts:
             _kill(process)  # under MPI, what a killed mlx.launch left behind
+        self._let_go()
         if self._scratch:
             self._scratch.cleanup()
+
+    def _let_go(self) -> None:
+        leash, self._leash = self._leash, None
+        if leash:
+            leash.let_go()
 
     async def _watch(self) -> None:
         """Waits for the process to end, then for what it still sent, and tells every request in flight."""
         process = self._process
         assert process is not None
-        if self.hosts:
-            words = await watch(process, self.hosts, self.log, self._all_heard)
+        if self.hosts and self._leash:
+            words = await watch(process, self.hosts, self.log, self._leash.begin)
             self._lose(words)
             await self._end_process(process)
             return

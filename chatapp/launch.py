@@ -2,10 +2,10 @@
 
     hosts = Hosts.from_file(path) or Hosts.here(3)       who takes part
     hosts.command(socket)                                 what to run
-    descriptor = beating(heard)                           its standard input
-    await watch(process, hosts, log, heard)               returns when a rank has died or gone silent, with a sentence
+    leash = Leash()                                       its standard input
+    await watch(process, hosts, log, leash.begin)         returns when a rank has died or gone silent, with a sentence
 
-What mlx.launch's ranks print comes out of its standard output, one line after another; `chatapp.engine.heartbeat` has
+What mlx.launch's ranks print comes out of its standard output, one line after another; `chatapp.engine.keeper` has
 the ranks' side of the signs of life in it.
 """
 
@@ -20,10 +20,10 @@ import re
 import socket
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -35,11 +35,8 @@ from chatapp.text import visible
 #: Without a sign of life for so long, in seconds, the other side counts as gone.
 SILENCE = 10.0
 
-#: Until a rank's first sign of life, and while the ranks wait for each other at first, in seconds: ssh has to connect.
+#: Until a rank's first sign of life, and then for each rank to import MLX and to find the others, in seconds.
 STARTING = 120.0
-
-#: Silence of a rank that imports MLX, in seconds: while a large library is loaded no other thread may run for long.
-IMPORTING = 30.0
 
 #: Exit code of a rank that ends because others have; so that the first to die can be told from those who followed.
 LEFT = 75
@@ -49,7 +46,12 @@ _FOLLOWED = (LEFT, -15)
 _AFTER_DEATH = 0.5
 _AFTER_HANG = 2.0
 _SECOND = 1.0
-_BEAT = re.compile(rb"\x01(\d+) (\d+) ([01])\x02")
+
+#: After this program was held up (an editor has its terminal, or it was suspended), the ranks have so many seconds to
+#: get on: rank 0 may have waited for somebody to read what it says.
+_CATCHING_UP = 5.0
+
+_BEAT = re.compile(rb"\x01(\d+) (\d+) ([0-3])\x02")
 _EXIT = re.compile(r"Node with rank (\d+) (?:exited with code (-?\d+)|was killed)")
 _MPI_SIGNAL = re.compile(r"process rank (\d+) with PID \d+ on node \S+ exited on")  # "signal 9" is the next line
 _PIDFILE = re.compile(r"\S*/tmp\.\w+")  # mlx.launch has each rank print where it keeps its process id
@@ -60,16 +62,27 @@ _SSH_FAILED = 255
 _PORTS = (20000, 32000)
 
 
-def beat(rank: int, step: int, late: bool = False) -> bytes:
+class State(IntEnum):
+    """How a rank is."""
+
+    FINE = 0
+    #: The main thread takes longer for the present step than it may.
+    LATE = 1
+    #: It does so and computes nothing meanwhile. A rank that waits for another one in a collective keeps a core busy.
+    ASLEEP = 2
+    #: The process was stopped by a signal.
+    STOPPED = 3
+
+
+def beat(rank: int, step: int, state: State = State.FINE) -> bytes:
     """A rank's sign of life, as a line.
 
     Args:
         rank: Its number.
-        step: How far its main thread has come: 0 while it imports, 1 when it begins to look for the others, then a
-            number that grows; ranks at the same place have the same.
-        late: The main thread takes longer for the present step than it may.
+        step: How far its main thread has come (`chatapp.engine.progress.Progress.step`).
+        state: How it is.
     """
-    return b"\x01%d %d %d\x02\n" % (rank, step, late)
+    return b"\x01%d %d %d\x02\n" % (rank, step, state)
 
 
 @dataclass(frozen=True)
@@ -129,50 +142,56 @@ class Hosts:
             "--mpi-arg=--stdin all",  # else mpirun gives the signs of life to rank 0 alone
             # What mlx.launch leaves behind goes to a folder of its own; MLX has its compiled kernels in the usual one.
             *(("--env", f"TMPDIR={tempfile.gettempdir()}") if self._only_here else ()),
-            *("--", sys.executable, "-m", "chatapp.engine", "--launched", "--connect", socket_path),
+            *("--", sys.executable, "-m", "chatapp.engine.keeper", "--connect", socket_path),
         ]
 
 
-async def watch(process: asyncio.subprocess.Process, hosts: Hosts, log: Path, heard: threading.Event) -> str:
+class Leash:
+    """Holds an engine of several ranks: when the client lets go, by its end at the latest, the ranks end.
+
+    Attributes:
+        theirs: The descriptor to be mlx.launch's standard input; the caller closes it once mlx.launch has it.
+    """
+
+    def __init__(self) -> None:
+        self.theirs, self._ours = os.pipe()
+
+    def begin(self) -> None:
+        """All ranks were heard: from now on mlx.launch's process gives them signs of life, and they expect some.
+
+        Earlier ones would come back as an echo of ssh's terminal, which mlx.launch takes for the line that says where a
+        rank's process id is kept.
+        """
+        with contextlib.suppress(BrokenPipeError):  # it has ended, as `watch` is about to see
+            os.write(self._ours, b"\n")
+
+    def let_go(self) -> None:
+        """Ends the ranks; once."""
+        os.close(self._ours)
+
+
+async def watch(process: asyncio.subprocess.Process, hosts: Hosts, log: Path, all_heard: Callable[[], object]) -> str:
     """Keeps the ranks' output in the log, until a rank is lost or all have ended.
 
     Args:
-        process: mlx.launch, its standard input from `beating`, its output piped.
+        process: mlx.launch, its output piped.
         hosts: Who takes part.
         log: File that what the ranks print is added to.
-        heard: Set when every rank has given a sign of life.
+        all_heard: Called when every rank has given a sign of life.
 
     Returns:
         What happened, as a sentence that ends with the last words of whoever was lost.
     """
-    output = _Output(len(hosts.names), heard)
+    output = _Output(len(hosts.names), all_heard)
     with log.open("ab") as file:
         # Under MPI the ranks go on writing when mlx.launch itself has been killed.
         while not output.lost() and process.returncode is None and await _more(process, output, file):
             pass
         # Who was first is clear when the others have told their ends as well, or where they wait.
         until = time.monotonic() + (_AFTER_DEATH if output.exits else _AFTER_HANG)
-        while output.silent() is None and time.monotonic() < until and await _more(process, output, file):
+        while not output.clear() and time.monotonic() < until and await _more(process, output, file):
             pass
     return _sentence(output, hosts, log)
-
-
-def beating(heard: threading.Event) -> int:
-    """Prepares the client's own signs of life.
-
-    They come from a thread, because a program may hand its terminal to an editor for minutes. They end with the
-    program, or when nobody reads them any more.
-
-    Args:
-        heard: They begin when this is set. Earlier ones would come back as an echo of ssh's terminal, which mlx.launch
-            takes for the line that says where a rank's process id is kept.
-
-    Returns:
-        The descriptor to be mlx.launch's standard input; the caller closes it once mlx.launch has it.
-    """
-    theirs, ours = os.pipe()
-    threading.Thread(target=_beat, args=(ours, heard), name="beat", daemon=True).start()
-    return theirs
 
 
 async def _more(process: asyncio.subprocess.Process, output: _Output, file: BinaryIO) -> bool:
@@ -189,27 +208,19 @@ async def _more(process: asyncio.subprocess.Process, output: _Output, file: Bina
     return bool(data)
 
 
-def _beat(descriptor: int, heard: threading.Event) -> None:
-    heard.wait()
-    with contextlib.suppress(OSError):
-        while True:
-            os.write(descriptor, b"\n")
-            time.sleep(_SECOND)
-    os.close(descriptor)
-
-
 class _Output:
     """What mlx.launch printed: signs of life, ends of ranks, and lines for the log."""
 
-    def __init__(self, ranks: int, heard: threading.Event) -> None:
+    def __init__(self, ranks: int, all_heard: Callable[[], object]) -> None:
         self.exits: list[tuple[int, int | None]] = []
+        self.stopped: int | None = None
         self._silences = [0.0] * ranks
-        self._patience = [STARTING] * ranks
         self._steps = [0] * ranks
         self._heard: set[int] = set()
-        self._all_heard = heard
-        self._late = False
+        self._all_heard = all_heard
+        self._states = [State.FINE] * ranks
         self._looked = time.monotonic()
+        self._held_up = 0.0
         self._partial = b""
 
     def lines(self, data: bytes) -> Iterable[bytes]:
@@ -220,25 +231,31 @@ class _Output:
             whole, self._partial = self._partial, b""
         for line in whole.split(b"\n") if whole or newline else ():
             beats = [tuple(map(int, found)) for found in _BEAT.findall(line)]
-            for rank, step, late in beats:
-                self._note_beat(rank, step, bool(late))
+            for rank, step, state in beats:
+                self._note_beat(rank, step, State(state))
             rest = _BEAT.sub(b"", line).rstrip(b"\r")  # ssh gives the ranks a terminal, which ends lines its own way
             self._note_exits(rest.decode("utf-8", "replace"))
             if rest or not beats:
                 yield rest + b"\n"
 
     def lost(self) -> bool:
-        """Whether a rank has ended, gone silent or stuck."""
-        return bool(self.exits) or self.silent() is not None or self._late
+        """Whether a rank has ended, was stopped, has gone silent or stuck."""
+        late = any(state in (State.LATE, State.ASLEEP) for state in self._states)
+        late = late and time.monotonic() - self._held_up > _CATCHING_UP
+        return late or bool(self.exits) or self.clear()
+
+    def clear(self) -> bool:
+        """Whether it is known which rank was lost, without hearing of the others."""
+        return self.stopped is not None or self.silent() is not None
 
     def silent(self) -> int | None:
         """The rank that has been silent for too long, if one has."""
-        silences = zip(self._silences, self._patience, strict=True)
-        return next((rank for rank, (seconds, patience) in enumerate(silences) if seconds > patience), None)
+        silences = enumerate(self._silences)
+        return next((rank for rank, seconds in silences if seconds > self.patience(rank)), None)
 
     def patience(self, rank: int) -> float:
-        """For how long a rank may be silent where it is now, in seconds."""
-        return self._patience[rank]
+        """For how long a rank may be silent, in seconds."""
+        return SILENCE if self.heard(rank) else STARTING
 
     def heard(self, rank: int) -> bool:
         """Whether a rank has ever given a sign of life."""
@@ -247,24 +264,32 @@ class _Output:
     def stuck(self) -> int | None:
         """The rank that the others wait for, if that is clear."""
         least = min(self._steps)
-        return self._steps.index(least) if self._steps.count(least) == 1 else None
+        behind = [rank for rank, step in enumerate(self._steps) if step == least]
+        if len(behind) > 1:
+            behind = [rank for rank in behind if self._states[rank] is State.ASLEEP]
+        return behind[0] if len(behind) == 1 else None
 
     def wait(self) -> None:
         """Counts the time since the last look as silence; a second at most, for this program may have been held up."""
         now = time.monotonic()
+        if now - self._looked > _CATCHING_UP:
+            self._held_up = now
         passed = min(now - self._looked, _SECOND)
         self._looked = now
         self._silences = [seconds + passed for seconds in self._silences]
 
-    def _note_beat(self, rank: int, step: int, late: bool) -> None:
-        if rank < len(self._steps):
-            self._steps[rank] = step
+    def _note_beat(self, rank: int, step: int, state: State) -> None:
+        if rank >= len(self._steps):
+            return
+        self._steps[rank] = step
+        self._silences[rank] = 0.0
+        self._states[rank] = state
+        if state is State.STOPPED and self.stopped is None:
+            self.stopped = rank
+        if rank not in self._heard:
             self._heard.add(rank)
             if len(self._heard) == len(self._steps):
-                self._all_heard.set()
-            self._silences[rank] = 0.0
-            self._patience[rank] = {0: IMPORTING, 1: STARTING}.get(step, SILENCE)
-            self._late = self._late or late
+                self._all_heard()
 
     def _note_exits(self, line: str) -> None:
         for rank, code in _EXIT.findall(line):
@@ -278,6 +303,8 @@ def _sentence(output: _Output, hosts: Hosts, log: Path) -> str:
     if output.exits:
         rank, code = next((end for end in output.exits if end[1] not in _FOLLOWED), output.exits[0])
         how = _how(code, output.heard(rank))
+    elif (rank := output.stopped) is not None:
+        how = "was stopped by a signal"
     elif (rank := output.silent()) is not None:
         how = f"has given no sign of life for {output.patience(rank):.0f} seconds"
     elif output.lost():

@@ -1,18 +1,20 @@
 """Starts an engine: ``python -m chatapp.engine --connect SOCKET``. Only `chatapp.client` runs this.
 
-With ``--launched`` it is one of several ranks that mlx.launch started; rank 0 alone connects to the client.
+With ``--rank`` it is one of several, started by its keeper (`chatapp.engine.keeper`); rank 0 alone connects to the
+client.
 """
 
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import logging
 import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,22 +22,19 @@ from chatapp.engine.ranks import Alone
 from chatapp.engine.transport import Client, Connection, NoClient
 
 if TYPE_CHECKING:
-    from chatapp.engine.progress import Progress
     from chatapp.engine.ranks import Ranks
 
 log = logging.getLogger("chatapp.engine")
-
-#: Where a rank finds its number: by mlx.launch, by Open MPI, by other MPIs.
-_RANK = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
 
 def main() -> None:
     """Connects first, so that the process ends with its client even while it still imports MLX."""
     parser = argparse.ArgumentParser(prog="chatapp.engine")
     parser.add_argument("--connect", required=True, metavar="SOCKET")
-    parser.add_argument("--launched", action="store_true")
+    parser.add_argument("--rank", type=int, metavar="N")
+    parser.add_argument("--notes", type=int, metavar="DESCRIPTOR", help="file that is shared with the keeper")
     arguments = parser.parse_args()
-    rank = int(next(filter(None, map(os.environ.get, _RANK)), "0")) if arguments.launched else None
+    rank: int | None = arguments.rank
     who = "" if rank is None else f"rank {rank} on {socket.gethostname()}: "
     logging.basicConfig(format=f"%(asctime)s {who}%(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client decides what an interrupt stops
@@ -43,7 +42,7 @@ def main() -> None:
     if rank is None:
         _serve(client, Alone)
     else:
-        _serve_as(rank, client)
+        _serve_as(rank, client, arguments.notes)
     _end(0)
 
 
@@ -67,17 +66,15 @@ def _serve(client: Client, make_ranks: Callable[[], Ranks]) -> None:
     Server(client, library, make_ranks()).serve()
 
 
-def _serve_as(rank: int, client: Client) -> None:
+def _serve_as(rank: int, client: Client, notes: int) -> None:
     """As one of several: whatever goes wrong here ends this process, and with it the others."""
-    from chatapp.engine import heartbeat
-    from chatapp.engine.progress import Progress
+    from chatapp.engine.keeper import WHERE
     from chatapp.launch import LEFT
 
-    progress = Progress()
-    heartbeat.listen()
-    heartbeat.start(rank, progress)
+    faulthandler.register(WHERE, file=notes, all_threads=False)
+    threading.Thread(target=_stay_on_leash, name="leash", daemon=True).start()
     try:
-        _serve(client, lambda: _group(rank, progress))
+        _serve(client, lambda: _group(notes))
     except Exception as error:  # the process's border: the log has it, and the client reads the log
         if "peer" in str(error):  # MLX's word for a rank that is gone
             log.error("this rank ends, another one has gone (%s)", error)
@@ -87,34 +84,28 @@ def _serve_as(rank: int, client: Client) -> None:
         _end(1)
 
 
-def _group(rank: int, progress: Progress) -> Ranks:
+def _stay_on_leash() -> None:
+    """Ends the process when its keeper is gone."""
+    from chatapp.launch import LEFT
+
+    while os.read(0, 1):
+        pass
+    os._exit(LEFT)
+
+
+def _group(notes: int) -> Ranks:
     import mlx.core as mx
 
-    from chatapp.engine import heartbeat
     from chatapp.engine.distributed import Group
-    from chatapp.launch import SILENCE, STARTING
+    from chatapp.engine.progress import Progress
 
+    progress = Progress(notes)
     progress.reach()
-    heartbeat.tell(rank, progress)  # at once, for MLX keeps other threads from running while it waits for the ranks
-    with _ended_after(STARTING + SILENCE):
-        group = Group(mx.distributed.init(strict=True), progress)
+    group = Group(mx.distributed.init(strict=True), progress)
     for name in ("MLX_HOSTFILE", "MLX_IBV_DEVICES"):  # temporary files of mlx.launch, which nobody else removes
         if path := os.environ.get(name):
             Path(path).unlink(missing_ok=True)
     return group
-
-
-@contextmanager
-def _ended_after(seconds: float) -> Generator[None]:
-    """Has the system end this process if it stays here for long.
-
-    MLX holds Python's lock while the ranks meet, so the thread that hears of the client's end cannot end the process:
-    a rank whose client was killed just then would wait for the others for ever.
-    """
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    yield
-    signal.setitimer(signal.ITIMER_REAL, 0)
 
 
 def _end(code: int) -> None:

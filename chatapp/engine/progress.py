@@ -1,5 +1,8 @@
 """How far the main thread of a rank has come, so that a rank that is alive and yet hangs is noticed.
 
+The numbers lie in memory that the rank shares with its keeper (`chatapp.engine.keeper`), which can read them whatever
+the rank does.
+
 How long a step may take cannot be known beforehand: reading a chunk of a prompt takes a large model on a slow machine
 minutes. So waiting for requests has a short limit, anything in a request a long one, and where steps follow each other
 (chunks of a prompt, tokens) the next one is given a multiple of the longest so far.
@@ -7,7 +10,10 @@ minutes. So waiting for requests has a short limit, anything in a request a long
 
 from __future__ import annotations
 
+import mmap
 import time
+
+from chatapp.launch import STARTING
 
 #: Between two meetings of waiting ranks, in seconds: more than the silence after which a rank counts as gone, so that
 #: a rank that was stopped is called silent and not stuck.
@@ -20,31 +26,50 @@ WORKING = 60.0
 REPEATED = 20.0
 _TIMES = 8.0
 
+#: Of the shared memory: the number of the step, and the time by which the next one is due.
+BYTES = 16
+
 
 class Progress:
-    """Written by the main thread, read by the one that gives signs of life.
+    """Written by the main thread of a rank, read by its keeper."""
 
-    Attributes:
-        step: Grows whenever the main thread comes to a new place; the same number on every rank there.
-    """
+    def __init__(self, descriptor: int = -1) -> None:
+        """Makes or joins the shared memory.
 
-    def __init__(self) -> None:
-        self.step = 0
-        self._since = time.monotonic()
-        self._allowed = float("inf")
+        Args:
+            descriptor: A file of at least `BYTES` that the rank and its keeper have open; by default memory of this
+                process alone.
+        """
+        memory = memoryview(mmap.mmap(descriptor, BYTES))
+        self._step = memory[:8].cast("q")
+        self._due = memory[8:].cast("d")
+        self._allowed = STARTING
         self._working = WORKING
         self._measured: float | None = None
         self._longest = 0.0
 
     @property
+    def step(self) -> int:
+        """Grows whenever the main thread comes to a new place; the same number on every rank there.
+
+        0 while it imports, 1 when it begins to look for the other ranks.
+        """
+        return self._step[0]
+
+    @property
     def late(self) -> bool:
         """Whether the main thread takes longer than it may."""
-        return time.monotonic() - self._since > self._allowed
+        return time.monotonic() > self._due[0]
+
+    def start(self) -> None:
+        """The rank is started: it imports MLX."""
+        self._due[0] = time.monotonic() + self._allowed
 
     def reach(self) -> None:
         """The main thread has come further."""
-        self.step += 1
-        self._since = time.monotonic()
+        self._step[0] += 1
+        # One number, written at once, so that nobody reads a new limit with the time of an old step.
+        self._due[0] = time.monotonic() + self._allowed
 
     def wait(self) -> None:
         """It waits for a request."""

@@ -14,13 +14,14 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from mlx._distributed_utils import launch as mlx_launch
 
 from chatapp import launch
 from chatapp.engine import mlx_launch as patient
 from chatapp.errors import UsageError
-from chatapp.launch import Hosts
+from chatapp.launch import Hosts, State
 
 HOSTS = Hosts(("127.0.0.1", "b", "there"), ())
 
@@ -36,7 +37,7 @@ def test_hosts_of_a_file(tmp_path: Path):
     assert hosts.names == (own, "mini.local")
     command = hosts.command("/tmp/socket")
     assert str(tmp_path / "hosts.json") in command
-    assert command[command.index("--") + 2 :] == ["-m", "chatapp.engine", "--launched", "--connect", "/tmp/socket"]
+    assert command[command.index("--") + 2 :] == ["-m", "chatapp.engine.keeper", "--connect", "/tmp/socket"]
     assert not any("TMPDIR" in part for part in command), "another machine has its own folder for temporary files"
 
 
@@ -65,7 +66,7 @@ def test_a_file_that_cannot_be_used(tmp_path: Path, content: str, words: str):
 
 
 def test_signs_of_life_are_taken_out_of_the_output_and_ends_are_seen():
-    output = launch._Output(3, threading.Event())
+    output = launch._Output(3, list)
     data = (
         b"a line\n"
         + launch.beat(0, 5)
@@ -78,18 +79,38 @@ def test_signs_of_life_are_taken_out_of_the_output_and_ends_are_seen():
     assert output.exits == [(1, -9)]
 
 
-def test_the_client_begins_to_beat_when_it_has_heard_all_ranks():
-    heard = threading.Event()
-    output = launch._Output(2, heard)
-    reading = launch.beating(heard)
-    try:
-        list(output.lines(launch.beat(1, 0)))
-        assert not heard.is_set()
-        assert select.select([reading], [], [], 0.1)[0] == []
-        list(output.lines(launch.beat(0, 0)))
-        assert os.read(reading, 10) == b"\n"
-    finally:
-        os.close(reading)
+def test_the_ranks_hear_signs_of_life_when_the_client_has_heard_all_of_them():
+    leash = launch.Leash()
+    output = launch._Output(2, leash.begin)
+    theirs, ours = os.pipe()
+    held = threading.Thread(target=patient.hold, args=(leash.theirs, ours), daemon=True)
+    held.start()  # ends with the tests: the client's end stays open
+    list(output.lines(launch.beat(1, 0)))
+    assert select.select([theirs], [], [], 0.1)[0] == []
+    list(output.lines(launch.beat(0, 0)))
+    for _ in range(2):  # and then goes on by itself: the client may be suspended
+        assert os.read(theirs, 1) == b"\n"
+
+
+#: In place of mlx.launch, something else that starts a process; both end only if they are killed.
+HELD = """
+import subprocess, sys, time
+from chatapp.engine import mlx_launch
+mlx_launch._on_leash()
+print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid, flush=True)
+time.sleep(600)
+"""
+
+
+def test_what_mlx_launch_started_is_killed_with_it_when_the_client_lets_go():
+    leash = launch.Leash()
+    held = subprocess.Popen([sys.executable, "-c", HELD], stdin=leash.theirs, stdout=subprocess.PIPE)
+    os.close(leash.theirs)
+    assert held.stdout is not None
+    started = psutil.Process(int(held.stdout.readline()))
+    leash.let_go()
+    assert held.wait(60) == -signal.SIGKILL
+    started.wait(60)
 
 
 def test_a_process_id_is_found_behind_the_terminal_of_ssh():
@@ -103,7 +124,7 @@ def test_a_death_that_mpi_tells(tmp_path: Path):
     """Open MPI 5 says it in a box of its own, wrapped."""
     log = tmp_path / "log"
     box = b"-----\nprterun noticed that process rank 1 with PID 13329 on node vm exited on\nsignal 9 (Killed).\n-----\n"
-    output = launch._Output(3, threading.Event())
+    output = launch._Output(3, list)
     log.write_bytes(b"".join(output.lines(box)))
     assert launch._sentence(output, HOSTS, log) == (
         f"Rank 1 on b was ended by a signal; start the engine again. Its log {log} ends: signal 9 (Killed)."
@@ -112,14 +133,14 @@ def test_a_death_that_mpi_tells(tmp_path: Path):
 
 def test_lines_of_a_rank_behind_ssh():
     """Its terminal ends lines with a carriage return; a sign of life leaves no empty line in the log."""
-    output = launch._Output(1, threading.Event())
+    output = launch._Output(1, list)
     assert list(output.lines(launch.beat(0, 5).replace(b"\n", b"\r\n") + b"a line\r\n")) == [b"a line\n"]
 
 
 def test_a_rank_that_was_heard_and_then_not(monkeypatch: pytest.MonkeyPatch):
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    output = launch._Output(2, threading.Event())
+    output = launch._Output(2, list)
     list(output.lines(launch.beat(0, 5) + launch.beat(1, 5)))
     for _ in range(int(launch.SILENCE)):
         clock[0] += 1
@@ -130,41 +151,79 @@ def test_a_rank_that_was_heard_and_then_not(monkeypatch: pytest.MonkeyPatch):
     assert output.silent() == 1
 
 
-@pytest.mark.parametrize(("step", "patience"), [(0, launch.IMPORTING), (1, launch.STARTING), (2, launch.SILENCE)])
-def test_a_rank_that_starts_may_be_silent_for_longer(monkeypatch: pytest.MonkeyPatch, step: int, patience: float):
-    """While it imports and while the ranks look for each other, MLX lets no other thread run."""
+def test_a_rank_that_starts_may_be_silent_for_longer(monkeypatch: pytest.MonkeyPatch):
+    """ssh has to connect first."""
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    output = launch._Output(1, threading.Event())
-    list(output.lines(launch.beat(0, step)))
-    for _ in range(int(patience)):
+    output = launch._Output(1, list)
+    for _ in range(int(launch.STARTING)):
         clock[0] += 1
         output.wait()
     assert output.silent() is None
     clock[0] += 1
     output.wait()
     assert output.silent() == 0
-    assert f"no sign of life for {patience:.0f} seconds" in launch._sentence(output, HOSTS, Path("missing"))
+    assert f"no sign of life for {launch.STARTING:.0f} seconds" in launch._sentence(output, HOSTS, Path("missing"))
+
+
+def test_a_rank_that_was_stopped():
+    output = launch._Output(3, list)
+    list(output.lines(launch.beat(0, 9, State.LATE) + launch.beat(2, 9, State.STOPPED)))
+    assert output.clear()
+    assert launch._sentence(output, HOSTS, Path("missing")).startswith("Rank 2 on there was stopped by a signal;")
+
+
+BEHIND = "Rank 1 on b is alive, but no longer gets on"
+UNCLEAR = "The ranks are alive, but wait"
 
 
 @pytest.mark.parametrize(
-    ("steps", "words"),
-    [((9, 7, 9), "Rank 1 on b is alive, but no longer gets on"), ((7, 7, 7), "The ranks are alive, but wait")],
+    ("steps", "states", "words"),
+    [
+        ((9, 7, 9), (State.FINE, State.FINE, State.LATE), BEHIND),
+        ((7, 7, 7), (State.LATE, State.LATE, State.LATE), UNCLEAR),
+        ((7, 7, 7), (State.LATE, State.ASLEEP, State.LATE), BEHIND),
+        ((9, 7, 7), (State.ASLEEP, State.ASLEEP, State.LATE), BEHIND),
+        ((7, 7, 7), (State.LATE, State.ASLEEP, State.ASLEEP), UNCLEAR),
+    ],
 )
-def test_a_rank_that_is_alive_and_hangs_is_the_one_that_is_behind(steps: tuple[int, ...], words: str):
-    output = launch._Output(3, threading.Event())
+def test_a_rank_that_is_alive_and_hangs_is_the_one_that_is_behind_or_else_sleeps(
+    steps: tuple[int, ...], states: tuple[State, ...], words: str
+):
+    output = launch._Output(3, list)
     list(output.lines(b"".join(launch.beat(rank, step) for rank, step in enumerate(steps))))
     assert not output.lost()
-    list(output.lines(launch.beat(2, steps[2], late=True)))
+    list(output.lines(b"".join(map(launch.beat, range(3), steps, states))))
     assert output.lost()
+    assert not output.clear()
     assert launch._sentence(output, HOSTS, Path("missing")).startswith(words)
+
+
+def test_ranks_that_waited_for_a_client_that_was_held_up_are_not_lost(monkeypatch: pytest.MonkeyPatch):
+    """Rank 0 could not go on while nobody read what it said; what it said of that comes before it has caught up."""
+    clock = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    output = launch._Output(1, list)
+    list(output.lines(launch.beat(0, 5)))
+    clock[0] += 600
+    list(output.lines(launch.beat(0, 5, State.LATE)))
+    assert not output.lost()
+    clock[0] += 2
+    list(output.lines(launch.beat(0, 6)))
+    clock[0] += 20
+    assert not output.lost()
+    list(output.lines(launch.beat(0, 6, State.LATE)))
+    clock[0] += 2
+    output.wait()
+    clock[0] += 4
+    assert output.lost(), "it has not caught up"
 
 
 def test_a_client_that_was_held_up_does_not_take_it_for_silence(monkeypatch: pytest.MonkeyPatch):
     """An editor had the terminal for ten minutes; what the ranks said meanwhile has not been read yet."""
     clock = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-    output = launch._Output(1, threading.Event())
+    output = launch._Output(1, list)
     list(output.lines(launch.beat(0, 5)))
     clock[0] += 600
     output.wait()
@@ -174,7 +233,7 @@ def test_a_client_that_was_held_up_does_not_take_it_for_silence(monkeypatch: pyt
 def test_the_first_to_die_is_named_and_not_those_who_followed(tmp_path: Path):
     log = tmp_path / "log"
     log.write_text("1 rank 0 on here: x: loading\n2 rank 2 on there: x: this rank ends\nterminate called\n")
-    output = launch._Output(3, threading.Event())
+    output = launch._Output(3, list)
     lines = b"".join(b"Node with rank %d exited with code %d\n" % end for end in ((0, launch.LEFT), (2, 1), (1, -15)))
     list(output.lines(lines))
     sentence = launch._sentence(output, HOSTS, log)
@@ -190,7 +249,7 @@ def test_a_host_that_was_never_reached_is_told_from_one_that_was_lost(tmp_path: 
     """ssh ends with 255 either way; a line that says where mlx.launch keeps a process id is nobody's last word."""
     log = tmp_path / "log"
     log.write_text("rank 1 on b: importing\n/tmp/tmp.W7oSuR0GZP\n")
-    output = launch._Output(3, threading.Event())
+    output = launch._Output(3, list)
     list(output.lines(came + b"Node with rank 1 exited with code 255\n"))
     assert launch._sentence(output, HOSTS, log).startswith(f"Rank 1 on b {words}; start the engine again.")
     assert launch._sentence(output, HOSTS, log).endswith("rank 1 on b: importing")
@@ -218,29 +277,3 @@ def test_waiting_for_output_does_not_spin():
         assert (ready, room) == ([], [ours])
         other.send(b"x")
         assert patient.patient_select([ours], [ours], [], 1.0)[0] == [ours]
-
-
-#: Rank 0 of two; the other one never comes, and the client has gone.
-LONELY = """
-from chatapp import launch
-launch.STARTING, launch.SILENCE = 1.0, 0.5
-from chatapp.engine import __main__ as engine
-from chatapp.engine.progress import Progress
-engine._group(0, Progress())
-"""
-
-
-def test_a_rank_that_waits_for_the_others_for_ever_is_ended_by_the_system(tmp_path: Path):
-    """While MLX waits no thread runs, so the rank cannot hear that its client has gone."""
-    ring = tmp_path / "ring.json"
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    ring.write_text(json.dumps([[f"127.0.0.1:{port}"], ["127.0.0.1:9"]]))
-    rank = subprocess.run(
-        [sys.executable, "-c", LONELY],
-        env={**os.environ, "MLX_RANK": "0", "MLX_HOSTFILE": str(ring)},
-        capture_output=True,
-        timeout=120,
-    )
-    assert rank.returncode == -signal.SIGALRM, rank.stderr.decode()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tempfile
+
 import pytest
 
 from chatapp.engine import progress as module
-from chatapp.engine.progress import REPEATED, WAITING, WORKING, Progress
+from chatapp.engine.progress import BYTES, REPEATED, WAITING, WORKING, Progress
+from chatapp.launch import STARTING
 
 
 @pytest.fixture
@@ -23,10 +26,23 @@ def patience(progress: Progress, clock: list[float]) -> float:
     return clock[0] - began - 1
 
 
-def test_imports_take_as_long_as_they_take(clock: list[float]):
+def test_starting_may_take_long_and_so_may_meeting(clock: list[float]):
     progress = Progress()
-    clock[0] += 10_000
-    assert not progress.late
+    progress.start()
+    assert patience(progress, clock) == STARTING
+    progress.reach()
+    assert patience(progress, clock) == STARTING
+
+
+def test_the_keeper_sees_what_the_rank_writes():
+    with tempfile.TemporaryFile() as file:
+        file.truncate(BYTES)
+        rank, keeper = Progress(file.fileno()), Progress(file.fileno())
+        keeper.start()
+        assert (keeper.step, keeper.late) == (0, False)
+        rank.reach()
+        rank.reach()
+        assert keeper.step == 2
 
 
 def test_waiting_is_short_and_work_may_be_long(clock: list[float]):
