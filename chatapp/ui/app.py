@@ -9,12 +9,14 @@ import gc
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from textual import events
 from textual.app import App
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import LineFilter
 
 from chatapp.settings import Settings
+from chatapp.ui.key_order import KeyOrder
 from chatapp.ui.looks import Looks
 from chatapp.ui.screens.first import FirstScreen
 from chatapp.ui.terminal import LeaveNow, Printable, TerminalDriver
@@ -51,6 +53,7 @@ class ChatApp(App[object]):
         self.farewell: list[str] = []
         self.looks = Looks(self, settings.theme)
         self._printable = Printable()
+        self._key_order = KeyOrder(self, super().on_event)
 
     def get_driver_class(self) -> type[Driver]:
         """Textual's driver for Linux and macOS is replaced by ours."""
@@ -67,6 +70,13 @@ class ChatApp(App[object]):
 
     def get_default_screen(self) -> FirstScreen:
         return FirstScreen()
+
+    async def on_event(self, event: events.Event) -> None:
+        """Keys and pastes pass one by one; see `KeyOrder`."""
+        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+            await self._key_order.take(event)
+        else:
+            await super().on_event(event)
 
     def on_mount(self) -> None:
         self.call_after_refresh(self._begin)

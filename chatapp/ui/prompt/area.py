@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from rich.text import Text
 from textual import events
-from textual.binding import Binding
 from textual.document._document import EditResult
 from textual.document._edit import Edit
 from textual.widgets import TextArea
 
 from chatapp.ui.prompt import standins
 from chatapp.ui.prompt.chips import Chips
-
-#: What keys of a text area do to its text and cursor.
-_EDITING = frozenset(binding.action for binding in TextArea.BINDINGS if isinstance(binding, Binding))
 
 
 class WritingArea(TextArea):
@@ -72,22 +68,6 @@ class WritingArea(TextArea):
     async def _on_key(self, event: events.Key) -> None:  # called beside TextArea's, not in its place
         if event.key == "enter":  # TextArea would type a new line; left alone, the key bubbles to the bindings
             event.prevent_default()
-        elif not event.is_printable and self.is_attached and self.has_focus:
-            await self._edit_at_once(event)
-
-    async def _edit_at_once(self, event: events.Key) -> None:
-        """Runs what the key does to the text.
-
-        Textual looks for bindings when a key has bubbled to the app, and letters typed right behind it are faster: they
-        would be typed before what they follow is deleted.
-        """
-        found = self.screen.active_bindings.get(event.key)
-        if found is None or found.node is not self or found.binding.action not in _EDITING:
-            return
-        event.stop()
-        event.prevent_default()
-        if found.enabled:
-            await self.run_action(found.binding.action)
 
     def _on_paste(self, event: events.Paste) -> None:  # type: ignore[override] - as above
         event.prevent_default()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, cast
 
+from chatapp.tokens import Token
 from chatapp.ui.changes import Change, Drawn, Grew, Paused, PromptBack, Rebuilt, Said
 from chatapp.ui.link import EngineStatus
 from chatapp.ui.transcript import ThinkTags
@@ -35,32 +36,35 @@ class Clock:
     def tick(self) -> None:
         """Takes what has happened since the last tick to the screen."""
         self._ticks += 1
-        self._carry_changes()
+        self.show_messages()
+        changes = self._screen.workspace.chat.changes
+        while changes:
+            self._tell(changes.popleft())
         self._look_around()
         if self._ticks % RATE == 0:
             self._each_second()
 
-    def _carry_changes(self) -> None:
+    def show_messages(self) -> None:
+        """Takes what has happened to messages to the transcript; what else the chat tells waits for the next tick."""
         changes = self._screen.workspace.chat.changes
         rebuild = False
-        grown: dict[str, list[Grew]] = {}
-        later: list[Change] = []
+        grown: dict[str, list[Token]] = {}
+        others: list[Change] = []
         while changes:
             change = changes.popleft()
             match change:
                 case Rebuilt():
                     rebuild = True
-                case Grew(message=message):
-                    grown.setdefault(message, []).append(change)
+                case Grew(message=message, tokens=tokens):
+                    grown.setdefault(message, []).extend(tokens)
                 case _:
-                    later.append(change)
+                    others.append(change)
+        changes.extend(others)
         if rebuild:
             self._screen.rebuild()  # the views hold all tokens there are
         else:
-            for message, parts_ in grown.items():
-                self._screen.transcript.append_tokens(message, [token for part in parts_ for token in part.tokens])
-        for change in later:
-            self._tell(change)
+            for message, tokens in grown.items():
+                self._screen.transcript.append_tokens(message, tokens)
 
     def _tell(self, change: Change) -> None:
         screen = self._screen

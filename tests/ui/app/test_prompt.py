@@ -219,20 +219,3 @@ async def test_the_draft_of_a_conversation_that_has_begun_is_not_shown_in_the_ne
         await s.type("begun")
         await s.press("ctrl+n")
         assert s.screen.prompt.area.text == "begun"
-
-
-@pytest.mark.parametrize("editor", [False, True])
-async def test_keys_that_come_in_a_burst_act_in_their_order(tmp_path, editor):
-    """Bindings bubble and letters do not: deletions came after what was typed behind them."""
-    async with stage(tmp_path) as s:
-        if editor:
-            await s.say("one")
-            await s.press("escape", "k", "e")
-            await s.until(lambda: s.screen.edit_box.editing)
-        area = s.screen.edit_box.area if editor else s.screen.prompt.area
-        area.show_text("hello")
-        for key in ("backspace", "backspace", "x", "left", "y", "home", "z", "ctrl+z", "end", "!"):
-            s.app.post_message(events.Key(key, key if len(key) == 1 else None))
-        await s.served()
-        await s.pilot.pause()
-        assert area.text == "helyx!"
