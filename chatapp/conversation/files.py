@@ -74,7 +74,8 @@ def read_all(files: Files, fd: int) -> bytes:
     """The whole content of an open file."""
     parts: list[bytes] = []
     offset = 0
-    while part := files.read(fd, 1 << 20, offset):
+    size = max(files.fstat(fd).st_size, 1 << 20)  # in one piece, unless it grows meanwhile
+    while part := files.read(fd, size, offset):
         parts.append(part)
         offset += len(part)
     return b"".join(parts)
@@ -82,9 +83,8 @@ def read_all(files: Files, fd: int) -> bytes:
 
 def write_all(files: Files, fd: int, data: bytes) -> None:
     """Writes everything, also where the system takes it in parts."""
-    view = memoryview(data)
-    while view:
-        view = view[files.write(fd, bytes(view)) :]
+    while data:
+        data = data[files.write(fd, data) :]
 
 
 def write_atomically(files: Files, path: Path, data: bytes) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from chatapp.conversation import journal
 from chatapp.conversation.events import Message
-from chatapp.conversation.records import TYPED, Records
+from chatapp.conversation.records import Records
 from chatapp.conversation.tree import Conversation
 from chatapp.errors import ChatappError
 from chatapp.protocol import Turn
@@ -40,9 +40,7 @@ def _ids(message: Message, records: Records, model: str) -> tuple[int, ...]:
     """The ids that the model sampled; none where a person wrote a part or the records do not fit the text."""
     if message.role != "assistant" or message.model != model:
         return ()
-    found = records.get(message.id)
-    ids = tuple(token.id for token in found)
-    return () if TYPED in ids or "".join(token.text for token in found) != message.content else ids
+    return records.ids(message.id, message.content)
 
 
 def before(content: bytes, id: str) -> Conversation:

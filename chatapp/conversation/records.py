@@ -6,9 +6,11 @@ A reply is one line, or several where it took longer than a second: each goes on
 from __future__ import annotations
 
 import math
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -41,6 +43,29 @@ class _Named(msgspec.Struct):
     start: int = msgspec.field(default=0, name="from")
 
 
+class _Sampled(msgspec.Struct, frozen=True, gc=False):
+    """What of a token makes the prompt of a later turn."""
+
+    id: int
+    text: str
+
+
+class _Prompted(msgspec.Struct, frozen=True):
+    """A `Record` without what is only looked at: half the time to read."""
+
+    id: str
+    start: int = msgspec.field(default=0, name="from")
+    tokens: tuple[_Sampled, ...] = ()
+
+
+_Part = TypeVar("_Part", Record, _Prompted)
+
+#: How the lines begin and end that are written here: which message's they are is known without reading them.
+_HEAD = re.compile(rb'\{"id":"([\w~-]+)",(?:"from":(\d+),)?"tokens":\[')
+_ENDS = (b"]}\n", b"]}")
+_DAMAGE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
 class Records:
     """Token records of one conversation, read when asked for.
 
@@ -54,6 +79,7 @@ class Records:
         self.notices: list[str] = []
         # For each message its lines: where they are in the file, or those themselves that wait in memory.
         self._lines: dict[str, list[tuple[int, int] | Record]] = {}
+        self._ids: dict[str, tuple[str, tuple[int, ...]]] = {}
 
     def load(self) -> None:
         """Finds where each message's line is. A missing or unreadable file has none."""
@@ -67,19 +93,23 @@ class Records:
         self._index(data, 0)
 
     def _index(self, data: bytes, offset: int) -> None:
-        bad = 0
-        for line in data.splitlines(keepends=True):
+        """Takes in whole lines, which begin at ``offset`` of the file."""
+        bad = start = 0
+        while start < len(data):
+            end = data.find(b"\n", start) + 1 or len(data)
             try:
-                named = msgspec.json.decode(line, type=_Named)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                self._add(_named(data, start, end), (offset + start, end - start))
+            except _DAMAGE:
                 bad += 1
-            else:
-                self._add(named, (offset, len(line)))
-            offset += len(line)
-        if bad:
-            self.notices.append(f"{bad} damaged token record(s) were skipped; the heat of those replies is missing.")
+            start = end
+        self._tell_damage(bad)
+
+    def _tell_damage(self, lines: int) -> None:
+        if lines:
+            self.notices.append(f"{lines} damaged token record(s) were skipped; the heat of those replies is missing.")
 
     def _add(self, named: Record | _Named, line: tuple[int, int] | Record) -> None:
+        self._ids.pop(named.id, None)
         if named.start == 0:
             self._lines[named.id] = [line]
         else:
@@ -91,15 +121,30 @@ class Records:
         line = encode_any(record)
         if b":null" in line:  # how JSON has infinities, which could not be read back
             line = encode_any(Record(id=id, start=start, tokens=tuple(_finite(token) for token in tokens)))
+        self._append(line, record)
+
+    def _append(self, line: bytes, record: Record | None = None) -> None:
         self.log.append([line])
-        self._add(record, record if self.log.trouble else (self.log.size - len(line) - 1, len(line) + 1))
+        if self.log.trouble:
+            record = record or msgspec.json.decode(line, type=Record)
+            self._add(record, record)
+        else:
+            self._add(record or _named(line), (self.log.size - len(line) - 1, len(line) + 1))
+
+    def take_over(self, other: Records, id: str) -> None:
+        """Writes what another conversation knows of a message, whose id is the same here; not what is damaged there."""
+        for line in other._lines.get(id, ()):
+            try:
+                self._append(encode_any(line) if isinstance(line, Record) else other.log.read(line[0], line[1] - 1))
+            except (OSError, *_DAMAGE):
+                return
 
     def put_back(self, lines: Sequence[bytes]) -> None:
         """Takes in lines that an earlier session could not write."""
         for line in lines:
             try:
                 record = msgspec.json.decode(line, type=Record)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            except _DAMAGE:
                 continue
             self._add(record, record)
         if lines and self.log.writable:
@@ -108,18 +153,53 @@ class Records:
     def get(self, id: str) -> list[Token]:
         """The records of a message; empty if there are none or a part of them is damaged."""
         tokens: list[Token] = []
-        for line in self._lines.get(id, ()):
-            record = line if isinstance(line, Record) else self._read(*line)
-            if record is None or record.id != id or record.start > len(tokens):
+        for record in self._parts(id, Record):
+            if record.id != id or record.start > len(tokens):
                 return []
             tokens[record.start :] = record.tokens
         return tokens
 
-    def _read(self, offset: int, size: int) -> Record | None:
-        try:
-            return msgspec.json.decode(self.log.read(offset, size), type=Record)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None
+    def ids(self, id: str, content: str) -> tuple[int, ...]:
+        """The ids that were sampled for a message; none where a person wrote a part of it, or they do not fit it.
+
+        Args:
+            id: Of the message.
+            content: Its text.
+        """
+        known = self._ids.get(id)
+        if known is None or known[0] != content:
+            known = self._ids[id] = content, self._sampled(id, content)
+        return known[1]
+
+    def knows_ids(self, id: str) -> bool:
+        """`ids` need not read the file."""
+        return id in self._ids or id not in self._lines
+
+    def _sampled(self, id: str, content: str) -> tuple[int, ...]:
+        tokens: list[_Sampled | Token] = []
+        for record in self._parts(id, _Prompted):
+            if record.id != id or record.start > len(tokens):
+                return ()
+            tokens[record.start :] = record.tokens
+        ids = tuple(token.id for token in tokens)
+        return () if TYPED in ids or "".join(token.text for token in tokens) != content else ids
+
+    def _parts(self, id: str, kind: type[_Part]) -> list[_Part | Record]:
+        """The lines of a message, in order; none if one of them is damaged."""
+        found: list[_Part | Record] = []
+        for line in self._lines.get(id, ()):
+            try:
+                found.append(line if isinstance(line, Record) else self._read(*line, kind))
+            except OSError:
+                return []
+            except _DAMAGE:
+                self._tell_damage(1)
+                del self._lines[id]
+                return []
+        return found
+
+    def _read(self, offset: int, size: int, kind: type[_Part]) -> _Part:
+        return msgspec.json.decode(self.log.read(offset, size), type=kind)
 
     def poll(self) -> None:
         """Takes in what another process has written since."""
@@ -132,6 +212,15 @@ class Records:
 
     def close(self) -> None:
         self.log.close()
+
+
+def _named(data: bytes, start: int = 0, end: int | None = None) -> _Named:
+    """Whose the line ``data[start:end]`` is. One that looks whole is taken at its word: `Records.get` reads it."""
+    end = len(data) if end is None else end
+    head = _HEAD.match(data, start, end)
+    if head is not None and data.endswith(_ENDS, start, end):
+        return _Named(head[1].decode(), int(head[2] or 0))
+    return msgspec.json.decode(data[start:end], type=_Named)
 
 
 def _finite(token: Token) -> Token:

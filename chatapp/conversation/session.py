@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +113,13 @@ class ConversationSession:
             ChatappError: A message has a role that no model knows.
         """
         return prompts.turns(self.conversation.system, self.conversation.path(to), self._records, model)
+
+    def reading(self, model: str, *, to: str | None = None) -> Iterator[None]:
+        """Reads from the file what `turns` needs, a reply at each step, for whoever has to do something in between."""
+        for message in self.conversation.path(to):
+            if message.model == model and not self._records.knows_ids(message.id):
+                self._records.ids(message.id, message.content)
+                yield
 
     def prompt_of(self, id: str, model: str) -> tuple[Turn, ...]:
         """What a message was written after: the branch and the system message as they were then.

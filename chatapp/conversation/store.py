@@ -146,7 +146,8 @@ class Store:
         for message in source.path(id):
             parent = copies[-1].id if copies else None
             copies.append(msgspec.structs.replace(message, parent=parent, edits=None, in_place=False))
-        copy.fill(copies, None, source.title, {message.id: session.tokens(message.id) for message in copies})
+            copy.storage.records.take_over(session.storage.records, message.id)
+        copy.fill(copies, None, source.title, {})
         return copy
 
     def fork(self, session: ConversationSession) -> ConversationSession:

@@ -265,7 +265,7 @@ class Chat:
         number, loaded = self._asking.number(), self._link.status.loaded
         if number is None or loaded is None or self.busy:
             return None
-        turns = self._edited(loaded, id, content, keep_following)
+        turns = await self._edited(loaded, id, content, keep_following)
         if not turns:
             return None
         request = Forecast(
@@ -282,9 +282,9 @@ class Chat:
             return str(error)
         return answer if isinstance(answer, Forecasted) else None
 
-    def _edited(self, loaded: Loaded, id: str, content: str, keep_following: bool) -> tuple[Turn, ...]:
+    async def _edited(self, loaded: Loaded, id: str, content: str, keep_following: bool) -> tuple[Turn, ...]:
         """The conversation after an edit; empty where there is nothing to answer or to go on with."""
-        shown = self._turns(loaded, self.session.conversation.head)
+        shown = await self._turns(loaded, self.session.conversation.head)
         if id == SYSTEM:
             system = (Turn("system", content.strip()),) if content.strip() else ()
             rest = tuple(turn for turn in shown if turn.role != "system")
@@ -292,7 +292,7 @@ class Chat:
         message = self.session.conversation.messages.get(id)
         if message is None:
             return ()
-        turns = (*self._turns(loaded, message.parent), Turn(_role(message), content))
+        turns = (*await self._turns(loaded, message.parent), Turn(_role(message), content))
         return (*turns, *shown[len(turns) :]) if keep_following else turns
 
     @property
@@ -340,10 +340,10 @@ class Chat:
             self._task = None
             self.changes.append(Rebuilt())
 
-    def _request(self, number: int, loaded: Loaded, job: Job) -> Generate:
+    async def _request(self, number: int, loaded: Loaded, job: Job) -> Generate:
         self._generation = number
         last = job.continues or job.parent
-        turns = self._turns(loaded, last)
+        turns = await self._turns(loaded, last)
         path = [message.id for message in self.session.conversation.path(last)] if last is not None else []
         self.scores.expect([*(None for _ in range(len(turns) - len(path))), *path])
         if job.given:
@@ -374,10 +374,12 @@ class Chat:
         sampled = self.session.tokens(message.id) if message.role == "assistant" else ()
         return self.scores.over(message.id, message.content, sampled) if self.scores_prompts else sampled
 
-    def _turns(self, loaded: Loaded, to: str | None) -> tuple[Turn, ...]:
+    async def _turns(self, loaded: Loaded, to: str | None) -> tuple[Turn, ...]:
         if to is None:
             system = self.session.conversation.system
             return (Turn("system", system),) if system else ()
+        for _ in self.session.reading(loaded.model, to=to):
+            await asyncio.sleep(0)  # keys are served while a long conversation is read
         return self.session.turns(loaded.model, to=to)
 
     # -- checks

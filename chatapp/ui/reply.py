@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -113,7 +113,7 @@ class Reply:
         elif self._client is not None and self._request is not None:
             self._client.post(Cancel(self._client.next_request(), target=self._request.request))
 
-    async def run(self, make: Callable[[int, Loaded], Generate]) -> None:
+    async def run(self, make: Callable[[int, Loaded], Awaitable[Generate]]) -> None:
         """Waits for the engine, asks, and writes what comes; every way it can end is told.
 
         Args:
@@ -134,9 +134,9 @@ class Reply:
         except ChatappError as error:
             self._break_off(str(error))
 
-    async def _make(self, make: Callable[[int, Loaded], Generate]) -> None:
+    async def _make(self, make: Callable[[int, Loaded], Awaitable[Generate]]) -> None:
         self._client, self._loaded = await self._link.ready()
-        self._request = make(self._client.next_request(), self._loaded)
+        self._request = await make(self._client.next_request(), self._loaded)
         async with contextlib.aclosing(self._client.request(self._request)) as events:
             async for event in events:
                 self._take(event)

@@ -358,6 +358,47 @@ def test_a_damaged_line_of_records_costs_the_heat_of_its_reply_only(store):
     assert [t.text for t in session.tokens(ids["d"])] == ["D", "d"]
 
 
+def test_damage_inside_a_line_that_looks_whole_is_told_when_it_is_read(store):
+    session, ids = two_exchanges(store)
+    session.close()
+    path = store.folder / f"{session.id}.tokens.jsonl"
+    first, second = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first.replace(b'"entropy":', b'"entropy",', 1) + second)
+    session = store.open(session.id)
+    assert session.tokens(ids["b"]) == []
+    assert [t.text for t in session.tokens(ids["d"])] == ["D", "d"]
+    assert session.notices == ["1 damaged token record(s) were skipped; the heat of those replies is missing."]
+    session.notices.clear()
+    assert session.tokens(ids["b"]) == []
+    assert session.turns("tiny")[2].tokens == ()
+    assert session.notices == []
+
+
+def test_records_are_read_however_their_lines_are_written(store):
+    session, ids = two_exchanges(store)
+    turns = session.turns("tiny")
+    session.close()
+    path = store.folder / f"{session.id}.tokens.jsonl"
+    records = [json.loads(line) for line in path.read_bytes().splitlines()]
+    path.write_text("".join(json.dumps(dict(reversed(record.items()))) + "\r\n" for record in records))
+    session = store.open(session.id)
+    assert [t.text for t in session.tokens(ids["b"])] == ["B", "b"]
+    assert session.turns("tiny") == turns
+    assert session.notices == []
+
+
+def test_a_prompt_is_read_a_reply_at_a_time_and_then_known(store):
+    session, ids = two_exchanges(store)
+    session = reopened(store, session)
+    assert len(list(session.reading("another"))) == 0
+    assert len(list(session.reading("tiny", to=ids["c"]))) == 1
+    assert len(list(session.reading("tiny"))) == 1
+    known = [turn.tokens for turn in session.turns("tiny")]
+    assert [len(tokens) for tokens in known] == [0, 0, 2, 0, 2]
+    (store.folder / f"{session.id}.tokens.jsonl").write_bytes(b"")
+    assert [turn.tokens for turn in session.turns("tiny")] == known
+
+
 def test_records_that_another_program_moved_are_not_taken_for_those_of_another_reply(store):
     session = store.new("tiny")
     session.add_message("user", "A")
