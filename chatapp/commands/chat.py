@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ def run(argv: list[str]) -> int:
         raise UsageError("Give the name of a conversation or -c for the latest one, not both.")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("The chat needs a terminal; `chatapp ask` answers in a pipe.")
+    if os.environ.get("TERM") == "dumb":
+        raise UsageError("This terminal (TERM=dumb) cannot show a full screen; `chatapp ask` works in it.")
     settings = load_settings()
     machines = hosts(arguments)
     # A conversation that is asked for must be there before the screen is taken; a new one can wait for the first paint.

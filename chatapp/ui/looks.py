@@ -69,7 +69,7 @@ class Looks:
         changed = self._watcher.poll() if self._watcher is not None else None
         if changed is not None:
             themes.register(self._app, changed)
-            self.names = sorted({*self.names, *changed.themes})
+            self.names = sorted(changed.themes)
             self.problems += changed.problems
 
     def choose(self, name: str) -> None:

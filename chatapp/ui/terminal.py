@@ -18,9 +18,11 @@ import asyncio
 import os
 import selectors
 import signal
+import sys
 from codecs import getincrementaldecoder
 from collections.abc import Iterable
 from time import monotonic
+from typing import Any
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -28,6 +30,7 @@ from textual import events
 from textual._xterm_parser import BRACKETED_PASTE_END as END
 from textual._xterm_parser import BRACKETED_PASTE_START as START
 from textual._xterm_parser import XTermParser
+from textual.app import App
 from textual.color import Color
 from textual.drivers.linux_driver import LinuxDriver
 from textual.filter import LineFilter
@@ -112,6 +115,11 @@ class TerminalDriver(LinuxDriver):
     """Textual's driver for Linux and macOS with a reading loop of our own; see the module's docstring."""
 
     _away = False  # another program has the terminal, or it is gone
+
+    def __init__(self, app: App[Any], **options: Any) -> None:
+        super().__init__(app, **options)
+        if sys.__stdout__ is not None and not self._file.isatty():
+            self._file = sys.__stdout__  # stderr, where Textual draws, goes to a file
 
     def start_application_mode(self) -> None:
         """Takes the terminal."""

@@ -220,12 +220,12 @@ class ThemeWatcher:
         self._seen = self._stamps()
 
     def poll(self) -> Loaded | None:
-        """All themes of the folder, if one of its files came, went or changed since the last call; else None."""
+        """All themes, if one of the folder's files came, went or changed since the last call; else None."""
         stamps = self._stamps()
         if stamps == self._seen:
             return None
         self._seen = stamps
-        return load_themes((self.folder,))
+        return load_themes((paths.shipped(FOLDER), self.folder))
 
     def _stamps(self) -> dict[str, tuple[int, int]]:
         stamps: dict[str, tuple[int, int]] = {}

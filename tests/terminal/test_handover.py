@@ -100,3 +100,9 @@ def test_a_closed_terminal_ends_it(start: Callable[..., Terminal], private_folde
     assert not engine.is_running()
     assert t.child.wait() == 128 + signal.SIGHUP
     assert drafts(private_folders) == ["draft!"]
+
+
+def test_a_terminal_that_cannot_show_a_screen_is_told_what_works_in_it() -> None:
+    t = Terminal(environment={"TERM": "dumb"})
+    t.until("`chatapp ask` works in it")
+    assert t.child.wait() == 2

@@ -158,6 +158,17 @@ async def test_going_on_after_a_stop_reads_keys_once(monkeypatch: pytest.MonkeyP
     os.close(master)
 
 
+async def test_where_errors_go_to_a_file_the_screen_is_drawn_on_the_terminal(monkeypatch, private_folders, tmp_path):
+    master, slave = os.openpty()
+    with (tmp_path / "errors").open("w") as errors, os.fdopen(slave, "w") as terminal:
+        monkeypatch.setattr("sys.__stderr__", errors)
+        monkeypatch.setattr("sys.__stdout__", terminal)
+        with Path(os.devnull).open() as nothing:
+            monkeypatch.setattr("sys.__stdin__", nothing)
+            assert Heard(ChatApp(Settings(), lambda: None, ""), slave)._file is terminal
+    os.close(master)
+
+
 async def test_an_area_draws_marks_and_gives_back_what_it_was_given(tmp_path):
     text = f"{EVIL}\x0c\x0b\u2028\U000e0041\ud800 end\nsecond\r"
     async with stage(tmp_path) as s:

@@ -209,7 +209,7 @@ def test_the_watcher_notices_what_came_changed_and_went(tmp_path: Path) -> None:
     path.write_text(GOOD)
     loaded = watcher.poll()
     assert loaded is not None
-    assert list(loaded.themes) == ["mine"]
+    assert {"mine", DEFAULT} <= loaded.themes.keys()
     assert watcher.poll() is None
     path.write_text(GOOD.replace("#ff0000", "#00ff00"))
     os.utime(path, ns=(1, 1))
@@ -220,8 +220,15 @@ def test_the_watcher_notices_what_came_changed_and_went(tmp_path: Path) -> None:
     loaded = watcher.poll()
     assert loaded is not None
     assert len(loaded.problems) == 1
+    path.write_text(GOOD.replace('name = "mine"', f'name = "{DEFAULT}"'))
+    loaded = watcher.poll()
+    assert loaded is not None
+    assert loaded.themes[DEFAULT].primary == "#ff0000"
     path.unlink()
-    assert watcher.poll() is not None
+    loaded = watcher.poll()
+    assert loaded is not None
+    assert "mine" not in loaded.themes
+    assert loaded.themes[DEFAULT].primary != "#ff0000", "the shipped one is in force again"
 
 
 async def test_a_changed_theme_in_force_is_shown_at_once(tmp_path: Path) -> None:
