@@ -342,6 +342,13 @@ class Document:
         return 0 if forgotten else None
 
 
+def spread(entries: Sequence[Entry]) -> list[Entry]:
+    """The messages in an order of which any beginning is spread evenly over all of them."""
+    golden = (5**0.5 - 1) / 2
+    order = sorted(range(len(entries)), key=lambda index: index * golden % 1)
+    return [entries[index] for index in order]
+
+
 def _same(one: Sequence[Token], other: Sequence[Token]) -> bool:
     """The records are the same (compared by identity first: token records are shared, not copied)."""
     return len(one) == len(other) and all(a is b or a == b for a, b in zip(one, other, strict=True))

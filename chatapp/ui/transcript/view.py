@@ -19,7 +19,7 @@ from chatapp.tokens import Token
 from chatapp.ui.heat import Heat, Scales, Unit
 from chatapp.ui.transcript.app_palette import palette_of
 from chatapp.ui.transcript.blocks import THINK, ThinkTags
-from chatapp.ui.transcript.document import Document
+from chatapp.ui.transcript.document import Document, spread
 from chatapp.ui.transcript.model import Memory, MessageView
 from chatapp.ui.transcript.painter import Frame, Painter, by_cluster
 from chatapp.ui.transcript.palette import Palette
@@ -30,7 +30,7 @@ from chatapp.ui.transcript.virtual import resize_virtually
 _SLICE = 4096
 #: How often a place is looked for anew because what lies above it turned out to be of another height.
 _TRIES = 8
-#: Tokens that percentile scales are taken over.
+#: Tokens that percentile scales are taken over, or twice as many.
 _SAMPLE = 4096
 _MORE = " ▼ more below "
 
@@ -279,9 +279,13 @@ class TranscriptView(ScrollView, can_focus=True):
         self._scales_changed()
 
     def _sample(self) -> list[Token]:
-        """Tokens of all messages, evenly thinned: percentiles of thousands are as good as those of all."""
-        step = 1 + sum(len(entry.tokens) for entry in self.document.entries) // _SAMPLE
-        return [token for entry in self.document.entries for token in entry.tokens[::step]]
+        """Tokens of messages spread over the conversation: as good for percentiles as all, which need not be read."""
+        found: list[Token] = []
+        for entry in spread(self.document.entries):
+            found += entry.tokens
+            if len(found) >= _SAMPLE:
+                break
+        return found[:: max(1, len(found) // _SAMPLE)]
 
     def refresh_scales(self) -> None:
         """Takes the percentiles anew (call it now and then while tokens arrive)."""

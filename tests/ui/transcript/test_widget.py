@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from rich.style import Style
 from textual.color import Color
 from textual.geometry import Offset
 
+from chatapp.tokens import Token
 from chatapp.ui.heat import LEVELS, Heat
 from chatapp.ui.transcript import Memory, MessageView, ThinkTags, Transcript
 from chatapp.ui.transcript.lines import TEXT
@@ -369,6 +372,33 @@ async def test_the_percentile_scale_follows_the_tokens_shown() -> None:
         app.transcript.percentile = False
         await pilot.pause()
         assert app.transcript.scales[Heat.ENTROPY].kind == "fixed"
+
+
+async def test_for_percentiles_a_part_of_a_long_conversation_is_read_spread_over_all_of_it() -> None:
+    read: set[int] = set()
+
+    class Records(Sequence[Token]):
+        def __init__(self, message: int) -> None:
+            self._message = message
+            self._records = [token(index, f"w{index} ", index / 10 + message) for index in range(100)]
+
+        def __getitem__(self, index: int | slice) -> Any:
+            read.add(self._message)
+            return self._records[index]
+
+        def __len__(self) -> int:
+            return 100
+
+    text = "".join(f"w{index} " for index in range(100))
+    app = Host(*(MessageView(f"m{n}", "assistant", text, Records(n), "tiny") for n in range(1000)), heat=Heat.ENTROPY)
+    async with app.run_test(size=(60, 12)) as pilot:
+        app.transcript.percentile = True
+        await pilot.pause()
+        scale = app.transcript.scales[Heat.ENTROPY]
+    assert len(read) < 60
+    entropies = sorted(index / 10 + message for index in range(100) for message in range(1000))
+    assert scale.low == pytest.approx(entropies[60_000], rel=0.02)
+    assert scale.high == pytest.approx(entropies[98_000], rel=0.02)
 
 
 async def test_a_click_on_folded_reasoning_unfolds_it() -> None:
