@@ -115,7 +115,7 @@ class ChatApp(App[object]):
     async def on_unmount(self) -> None:
         gc.unfreeze()
         if self.chat_screen is not None:
-            self.farewell += await self.chat_screen.workspace.close()
+            self.farewell += [*await self.chat_screen.workspace.close(), *self.chat_screen.drafts.lost()]
 
 
 def _keep_for_good() -> None:

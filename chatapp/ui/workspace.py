@@ -129,9 +129,14 @@ class Workspace:
                     said.append(Said(f"The reply in “{title}” has ended and is saved."))
         return said
 
+    @property
+    def untaken(self) -> list[Chat]:
+        """Conversations of which something waits in memory because the disk does not take it."""
+        return [chat for chat in self._open.values() if chat.session.trouble]
+
     def unsaved(self) -> list[Chat]:
-        """Conversations of which something waits in memory because the disk does not take it; tries it once more."""
-        return [chat for chat in self._open.values() if chat.session.trouble and not chat.session.retry()]
+        """As `untaken`, after one more attempt."""
+        return [chat for chat in self.untaken if not chat.session.retry()]
 
     async def close(self) -> list[str]:
         """Stops what is in flight, saves it and ends the engine.

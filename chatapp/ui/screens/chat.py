@@ -65,7 +65,7 @@ class ChatScreen(PacedScreen[None]):
         self.keymap = keymap
         self.groups = Groups(self)
         self.history = History()
-        self._drafts = Drafts()
+        self.drafts = Drafts()
         self._shown = workspace.chat
         self.views = Views(self._shown)
         self.pane = TranscriptPane()
@@ -244,7 +244,7 @@ class ChatScreen(PacedScreen[None]):
         self.transcript.follow()
         self.rebuild()
         self._draft_kept_as = self._draft_name
-        self.prompt.area.show_text(self._drafts.load(self._draft_kept_as))
+        self.prompt.area.show_text(self.drafts.load(self._draft_kept_as))
         self.draft_kept = True
         self.say_notices()
 
@@ -268,9 +268,9 @@ class ChatScreen(PacedScreen[None]):
         """Writes down what is in the prompt."""
         self.draft_kept = True
         if self._draft_kept_as != self._draft_name:  # the conversation has begun
-            self._drafts.save(self._draft_kept_as, "")
+            self.drafts.save(self._draft_kept_as, "")
             self._draft_kept_as = self._draft_name
-        trouble = self._drafts.save(self._draft_kept_as, self.prompt.area.full_text)
+        trouble = self.drafts.save(self._draft_kept_as, self.prompt.area.full_text)
         if trouble:
             self.say(trouble, "warning")
 

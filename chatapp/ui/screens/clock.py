@@ -146,4 +146,8 @@ class Clock:
             return f"F5 starts the engine again; your conversation is safe. {engine.message}"
         if engine.phase == "failed":
             return f"F4 chooses another model. {engine.message}"
-        return f"{session.read_only} It is shown as it grows; b goes on in a copy." if session.read_only else ""
+        if session.read_only:
+            return f"{session.read_only} It is shown as it grows; b goes on in a copy."
+        for chat in self._screen.workspace.untaken:
+            return f"“{chat.session.conversation.title}” is not saved. {chat.session.trouble}"
+        return ""

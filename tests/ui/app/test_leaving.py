@@ -67,8 +67,29 @@ async def test_a_conversation_with_unsaved_changes_stays_open_when_another_is_sh
         first, shown = s.workspace.chat, s.texts
         await s.press("ctrl+n")
         assert [chat.id for chat in s.workspace.unsaved()] == [first.id]
+        s.screen.tick()
+        assert f"“{first.session.conversation.title}” is not saved" in str(s.screen.banner.render())
         disk.full = False
         s.workspace.tend()
         assert s.workspace.unsaved() == []
         kept = s.store.open(first.id, read_only=True).conversation.path()
         assert [message.content for message in kept] == shown
+
+
+async def test_a_draft_that_the_disk_does_not_take_is_kept_while_it_runs_and_told_at_the_end(tmp_path, monkeypatch):
+    def no_room(path, text):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    async with stage(tmp_path / "chats") as s:
+        await s.say("hello")
+        first = s.workspace.chat.id
+        monkeypatch.setattr("chatapp.ui.prompt.drafts.write_private", no_room)
+        await s.type("half a thought")
+        await s.press("ctrl+n")
+        assert any("could not be saved" in sentence for sentence in s.warned)
+        s.workspace.open(first)
+        s.screen.show_chat()
+        assert s.screen.prompt.area.full_text == "half a thought"
+        await s.press("ctrl+q")
+        await s.until(lambda: s.app._exit)
+    assert s.app.farewell == ["This draft could not be saved: half a thought"]
