@@ -168,7 +168,10 @@ class Probe:
         return [attention(*call) for call in self._calls]
 
     def scores(self) -> AttentionScores | None:
-        """The last attention layer's statistics, for samplers; None where no attention took place."""
+        """The last attention layer's statistics, for samplers; None where no attention took place.
+
+        Of a pipeline rank 0 has the last layers, and what it draws counts.
+        """
         if not self._calls:
             return None
         (last,) = statistics([attention(*self._calls[-1])], self._across)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import mlx.core as mx
 import msgspec
@@ -13,7 +14,7 @@ from chatapp import settings
 from chatapp.engine import loading, sharding
 from chatapp.engine.cache import parts
 from chatapp.engine.cache.pool import CachePool, default_pool_bytes
-from chatapp.engine.cache.session import CacheLimits, SessionCache, default_checkpoint_bytes
+from chatapp.engine.cache.session import CacheLimits, Plan, SessionCache, default_checkpoint_bytes
 from chatapp.engine.decode.candidates import CandidateGenerator
 from chatapp.engine.generation import Generation
 from chatapp.engine.loading import LoadedModel
@@ -23,7 +24,7 @@ from chatapp.engine.scored import score_text
 from chatapp.engine.sharding import Share
 from chatapp.engine.template import Rendered, Template
 from chatapp.errors import ChatappError, UsageError
-from chatapp.protocol import Choose, Forecast, Forecasted, Generate, Leave, Load, Loaded, Note, Sampling, Score
+from chatapp.protocol import Choose, Forecast, Forecasted, Generate, Leave, Load, Loaded, Method, Note, Sampling, Score
 
 #: Tokens read between two looks at whether a request was cancelled. Fixed, so that the same prompt is always
 #: read in the same steps and gives the same bits.
@@ -31,6 +32,9 @@ _CPU_CHUNK, _GPU_CHUNK = 128, 512
 
 #: Bytes of weights times tokens that the slowest machine worth using reads of a prompt in a second.
 _CPU_PACE, _GPU_PACE = 20e9, 500e9
+
+#: Of the ranks' methods the last in this order is what happens to the model as a whole.
+_METHODS: tuple[Method, ...] = get_args(Method)
 
 
 class Chat:
@@ -42,7 +46,8 @@ class Chat:
         self._ranks = ranks
         self._limits = CacheLimits(loaded.max_kv_size, request.keep, request.kv_bits, budgets.checkpoint_bytes)
         draft = loaded.draft.model if isinstance(loaded.draft, LoadedModel) else None
-        self._pool = CachePool(loaded.model, self._limits, budgets.pool_bytes, draft)
+        least = ranks.least if loaded.parallel == "pipeline" else int  # else all ranks have the same kinds of layers
+        self._pool = CachePool(loaded.model, self._limits, budgets.pool_bytes, draft, least)
         self._probe = sharding.probe(loaded.model, loaded.parallel, ranks)
         self._template = Template(loaded.tokenizer, loaded.spec.template)
         #: By generation, until one is chosen or the conversation goes on: its id, and what its candidates left.
@@ -84,9 +89,11 @@ class Chat:
         rendered = self._template.render(request.turns, request.continue_last, request.thinking)
         self._check_length(rendered, request)
         self._forget_candidates(request.conversation)
+        cache = self._cache(request, reply)
         candidates = Generation(
             loaded=self._loaded,
-            cache=self._cache(request, rendered, reply),
+            cache=cache,
+            plan=self._plan(cache, rendered),
             draft_cache=self._pool.draft(request.conversation),
             probe=self._probe,
             rendered=rendered,
@@ -122,7 +129,7 @@ class Chat:
         """
         rendered = self._template.render(request.turns, request.continue_last, request.thinking)
         self._check_length(rendered, request)
-        plan = self._cache(request, rendered, reply).forecast(rendered.ids, rendered.system_end)
+        plan = self._plan(self._cache(request, reply), rendered)
         reply.send(Forecasted(request.request, len(rendered.ids), plan.reused, plan.prefilled, plan.method))
 
     def score(self, request: Score, reply: Reply) -> None:
@@ -159,8 +166,8 @@ class Chat:
             note=loaded.note,
         )
 
-    def _cache(self, request: Generate | Forecast, rendered: Rendered, reply: Reply) -> SessionCache:
-        """The conversation's cache, with the same content on all ranks; the first time, as it was saved."""
+    def _cache(self, request: Generate | Forecast, reply: Reply) -> SessionCache:
+        """The conversation's cache, of which all ranks have their part; the first time, as it was saved."""
         known = self._ranks.least(request.conversation in self._pool)
         if not known:
             self._pool.drop(request.conversation)
@@ -170,11 +177,21 @@ class Chat:
             self._pool.settle()
             if reason:
                 reply.send(Note(request.request, reason))
-        plan = cache.forecast(rendered.ids, rendered.system_end)
-        if not self._ranks.alike((plan.reused, plan.prefilled)):
-            # Layers of unlike size under one budget: a rank gave up a checkpoint that another has.
-            cache.forget()
         return cache
+
+    def _plan(self, cache: SessionCache, rendered: Rendered) -> Plan:
+        """How the prompt comes into the cache on all ranks alike.
+
+        They can have layers of unlike kinds, of which some can be trimmed and others only go back to a checkpoint, and
+        of unlike size, so that one gave up a checkpoint under its budget that another has.
+        """
+        most = len(rendered.ids)
+        while True:
+            plan = cache.forecast(rendered.ids, rendered.system_end, most)
+            rows = self._ranks.each([plan.reused, _METHODS.index(plan.method)])
+            most = min(reused for reused, _ in rows)
+            if all(reused == most for reused, _ in rows):
+                return replace(plan, method=_METHODS[max(method for _, method in rows)])
 
     def _forget_candidates(self, conversation: str) -> None:
         """Frees what the candidates left that nobody can choose any more."""

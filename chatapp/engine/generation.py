@@ -29,6 +29,7 @@ class Generation:
     Attributes:
         loaded: The model.
         cache: The conversation's cache.
+        plan: How the prompt comes into it.
         draft_cache: The draft model's, if there is one.
         probe: Watches the model's attention.
         rendered: The prompt.
@@ -40,6 +41,7 @@ class Generation:
 
     loaded: LoadedModel
     cache: SessionCache
+    plan: Plan
     draft_cache: SessionCache | None
     probe: Probe
     rendered: Rendered
@@ -54,7 +56,7 @@ class Generation:
         Returns:
             Of several candidates, what one of them can be chosen from.
         """
-        seed = self._seed(reply)
+        seed = self._seed()
         seeds = tuple(seed + number for number in range(self.request.candidates))
         # Before anything is read: it checks the options.
         decoder = make_decoder(
@@ -72,7 +74,8 @@ class Generation:
         if self.request.attention and self.probe.reason:
             reply.send(Note(reply.request, self.probe.reason))
         began = time.perf_counter()
-        plan = self.cache.prepare(self.rendered.ids, self.rendered.system_end)
+        plan = self.plan
+        self.cache.prepare(self.rendered.ids, self.rendered.system_end, plan.reused)
         if not self._read(plan, reply):
             self._end(reply, seeds, [Outcome(finish="cancelled") for _ in seeds])
             return None
@@ -124,11 +127,9 @@ class Generation:
         first, end = self.rendered.spans[-1]
         return self.rendered.ids[first:end]
 
-    def _seed(self, reply: Reply) -> int:
-        """The seed asked for, or one drawn by rank 0."""
-        if self.sampling.seed is not None:
-            return self.sampling.seed
-        return int.from_bytes(reply.ranks.share(secrets.token_bytes(4)), "big")
+    def _seed(self) -> int:
+        """The seed asked for, or one that is drawn; rank 0's counts, whose drawn ids the other ranks take over."""
+        return secrets.randbits(32) if self.sampling.seed is None else self.sampling.seed
 
     def _started(self, plan: Plan, seed: int) -> Started:
         return Started(

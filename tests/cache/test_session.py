@@ -210,6 +210,30 @@ def test_the_record_is_that_of_the_layers_after_a_rollback(family: str, keep: in
 
 
 @every_family
+def test_no_more_is_kept_than_other_ranks_can(family: str) -> None:
+    """They may have layers of other kinds."""
+    cache = new_cache(family)
+    shown = talk(cache, turns=3)
+    ids, system_end = shown.add("user", words(4, 40)).render(False)
+    most = cache.forecast(ids, system_end).reused - 1
+    plan = cache.prepare(ids, system_end, cache.forecast(ids, system_end, most).reused)
+    assert plan.reused <= most
+    assert (plan.reused == most) == (family in tiny.FULL_ATTENTION)
+    reading = chat.Reading(cache.model, cache, plan.reused)
+    for _ in cache.prefill(ids[plan.reused : -1], 8, logits=reading.add):
+        pass
+    chat.step(reading, ids[-1])
+    reading.check()
+
+    cache.least = lambda number: 0
+    place = cache.mark(3)
+    cache.model(mx.array([[5, 6, 7]]), cache=cache.layers)
+    cache.read([5, 6, 7])
+    assert cache.rollback(place, 2) == 0
+    assert cache.tokens == ids
+
+
+@every_family
 def test_undoing_an_edit_finds_the_old_branch_again(family: str) -> None:
     cache = new_cache(family)
     shown = talk(cache, turns=6)

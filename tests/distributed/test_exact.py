@@ -12,12 +12,11 @@ from tests.distributed.talk import ADAPTIVE, SEEDED, Said, Talk, assert_alike, e
 from tests.engine.folder import write_model
 from tests.models.test_loading import make_adapter
 
-#: The last rank's machine has other settings and another source of random numbers; both are rank 0's affair.
+#: Another rank's machine has other settings; rank 0's count.
 OTHER_MACHINE = """
-import os, secrets
+import os
 if os.environ.get("MLX_RANK") == "1":
     os.environ["CHATAPP_CONFIG_DIR"] = os.path.dirname(__file__)
-    secrets.token_bytes = lambda count: bytes(count)
 """
 
 
@@ -83,6 +82,25 @@ async def test_an_adapter(start: Start, divisible_model: Path, tmp_path: Path, k
         said.append(talk.said)
     assert said[0][0].ids != said[0][1].ids
     assert_alike(*said)
+
+
+async def test_a_pipeline_of_unlike_layers(start: Start, tmp_path: Path):
+    """Recurrent layers on one rank, attention on another: they go back to different places by themselves."""
+    model = write_model(tmp_path / "hybrid", family="qwen3_next", head_dim=32, num_hidden_layers=4)
+    question = Turn("user", "one, two, three, four, one, two, three, four, one, two, three,")
+    said: list[list[Said]] = []
+    for ranks in (1, 3):
+        engine = await start(ranks)
+        found = await everything(engine, model, capacity=128, words=6)
+        talk = Talk(engine, conversation="guessed")
+        loaded = await talk.load(model, max_kv_size=256, draft="lookup" if ranks > 1 else None)
+        assert loaded.parallel == ("" if ranks == 1 else "pipeline ×3")
+        await talk.reply("guessed", question, sampling=Sampling(temperature=0.0, max_tokens=30))
+        await talk.load(model, max_kv_size=256, kv_bits=8)
+        await talk.reply("quantized", question)
+        said.append([*found, *talk.said])
+    assert_alike(*said)
+    assert {"cold", "trim", "checkpoint"} <= {step.facts[2] for step in said[1] if step.facts}
 
 
 async def test_a_pipeline(start: Start, tmp_path: Path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import replace
 
 import mlx.core as mx
@@ -33,20 +34,27 @@ class CachePool:
         limits: C, K and budgets of each.
         budget: Bytes of all together, checkpoints and the draft model's caches included.
         draft_model: Drafts for ``model``; each conversation then has a cache of it too, which goes with its own.
+        least: See `SessionCache`; not for the draft model, which every rank has whole.
 
     Raises:
         ChatappError: ``limits.kv_bits`` asks for a quantized cache and the model cannot have one; with the reason.
     """
 
     def __init__(
-        self, model: nn.Module, limits: CacheLimits, budget: int | None = None, draft_model: nn.Module | None = None
+        self,
+        model: nn.Module,
+        limits: CacheLimits,
+        budget: int | None = None,
+        draft_model: nn.Module | None = None,
+        least: Callable[[int], int] = int,
     ) -> None:
         if limits.kv_bits is not None:
-            check_quantizable(model, limits.kv_bits)
+            check_quantizable(model, limits.kv_bits, least)
         self.model = model
         self.limits = limits
         self.budget = default_pool_bytes() if budget is None else budget
         self.draft_model = draft_model
+        self.least = least
         self._caches: OrderedDict[str, SessionCache] = OrderedDict()
         self._drafts: dict[str, SessionCache] = {}
 
@@ -67,8 +75,8 @@ class CachePool:
             conversation: Its id; an empty one gets a new cache that the pool does not hold.
         """
         if not conversation:
-            return SessionCache(self.model, self.limits)
-        cache = self._caches.pop(conversation, None) or SessionCache(self.model, self.limits)
+            return SessionCache(self.model, self.limits, self.least)
+        cache = self._caches.pop(conversation, None) or SessionCache(self.model, self.limits, self.least)
         self._caches[conversation] = cache
         self.settle()
         return cache
@@ -100,21 +108,31 @@ def default_pool_bytes() -> int:
     return int(psutil.virtual_memory().total * _SHARE)
 
 
-def check_quantizable(model: nn.Module, kv_bits: int) -> None:
+def check_quantizable(model: nn.Module, kv_bits: int, least: Callable[[int], int] = int) -> None:
     """Runs two tokens through a quantized cache, so that a model that cannot have one is refused at the start.
+
+    Args:
+        model: An mlx-lm model.
+        kv_bits: As in `CacheLimits`.
+        least: Of a number here, the smallest on all ranks: they refuse it together.
 
     Raises:
         ChatappError: It cannot; with the reason.
     """
     layers = kv.make(model, 16, 4, kv_bits)
-    if not any(isinstance(part, QuantizedRotatingLayer) for part in kv.flat(layers)):
+    if least(not any(isinstance(part, QuantizedRotatingLayer) for part in kv.flat(layers))):
         raise ChatappError(
             "This model has no full-attention cache that kv-bits could quantize. Start again without kv-bits.", "usage"
         )
+    outputs: list[mx.array] = []
+    reason = ""
     try:
-        for ids in ([[0, 0]], [[0]]):
-            mx.eval(model(mx.array(ids), cache=layers))
+        outputs += [model(mx.array(ids), cache=layers) for ids in ([[0, 0]], [[0]])]
     except _REFUSALS as error:
+        reason = str(error) or type(error).__name__
+    if not least(not reason):
+        reason = reason or "on another rank"
         raise ChatappError(
-            f"This model cannot work on a quantized cache ({error}). Start again without kv-bits.", "usage"
-        ) from error
+            f"This model cannot work on a quantized cache ({reason}). Start again without kv-bits.", "usage"
+        )
+    mx.eval(outputs)

@@ -100,11 +100,14 @@ class SessionCache:
         ladder: The checkpoints.
         keep: K in force, in tokens.
         system_end: Where the prompt's system message ends.
+        least: Of a number here, the smallest on all ranks, where they have other layers than this one; they must go
+            back alike.
     """
 
-    def __init__(self, model: nn.Module, limits: CacheLimits) -> None:
+    def __init__(self, model: nn.Module, limits: CacheLimits, least: Callable[[int], int] = int) -> None:
         self.model = model
         self.limits = limits
+        self.least = least
         self.keep = limits.kept(0)
         budget = limits.going_back
         self.ladder = Ladder(budget // 2, limits.max_kv_size)
@@ -124,23 +127,25 @@ class SessionCache:
         """Bytes of the live layers and of all that is kept for going back."""
         return kv.size_in_bytes(self.layers) + kv.past_bytes(self.layers) + self.ladder.nbytes
 
-    def forecast(self, ids: Sequence[int], keep: int = 0) -> Plan:
+    def forecast(self, ids: Sequence[int], keep: int = 0, most: int | None = None) -> Plan:
         """What `prepare` would do; changes nothing.
 
         Args:
             ids: The whole prompt, at least one token.
             keep: Where its system message ends.
+            most: Keep at most so many of its tokens.
         """
-        return self._route(ids, keep)[0]
+        return self._route(ids, keep, most)[0]
 
-    def prepare(self, ids: Sequence[int], keep: int = 0) -> Plan:
+    def prepare(self, ids: Sequence[int], keep: int = 0, most: int | None = None) -> Plan:
         """Rewinds: afterwards `tokens` are ``ids[:plan.reused]``, and the rest is to be read.
 
         Args:
             ids: The whole prompt, at least one token.
             keep: Where its system message ends; K covers it, within limits.
+            most: Keep at most so many of its tokens.
         """
-        plan, rung = self._route(ids, keep)
+        plan, rung = self._route(ids, keep, most)
         self._leave(ids)
         if rung is not None:
             self._restore(rung, ids)
@@ -230,7 +235,10 @@ class SessionCache:
             ``keep``; or 0 where that is impossible: the cache is then at the mark, and the caller reads them again.
         """
         mark, length = place
-        kept = aside.rollback(self.layers, mark, len(self._tokens) - length, keep)
+        read = len(self._tokens) - length
+        if not self.least(kv.can_trim(self.layers, read - keep)):
+            keep = 0
+        kept = aside.rollback(self.layers, mark, read, keep)
         del self._tokens[length + kept :]
         return kept
 
@@ -249,10 +257,11 @@ class SessionCache:
         self.checkpoint("end")
         self._from_disk = True
 
-    def _route(self, ids: Sequence[int], system_end: int) -> tuple[Plan, Rung | None]:
+    def _route(self, ids: Sequence[int], system_end: int, most: int | None) -> tuple[Plan, Rung | None]:
         if not ids:
             raise ValueError("a prompt needs at least one token")
         limit = len(ids) - 1  # one is left to feed: its logits give the next token
+        limit = limit if most is None else min(limit, most)
         keep = self.limits.kept(system_end)
         held = min(common(self._tokens, ids), limit) if self._sound() else 0
         live = kv.nearest(self.layers, len(self._tokens), held, keep) if held else 0
@@ -276,11 +285,12 @@ class SessionCache:
         return self.limits.max_kv_size - 1
 
     def _chunk(self, step: int) -> int:
-        """The longest chunk from here that ends where a checkpoint may be wanted."""
+        """The longest chunk from here that ends where a checkpoint may be wanted.
+
+        By whichever layers: ranks that have unlike ones must read in the same chunks.
+        """
         here = len(self._tokens)
-        ends = [self.system_end]
-        if not kv.prefix_of_longer(self.layers):
-            ends.append(self._last_before_rotation)
+        ends = (self.system_end, self._last_before_rotation)
         return min([step, *(end - here for end in ends if end > here)])
 
     def _save(self, kind: Kind) -> None:
