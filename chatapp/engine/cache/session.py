@@ -100,8 +100,8 @@ class SessionCache:
         ladder: The checkpoints.
         keep: K in force, in tokens.
         system_end: Where the prompt's system message ends.
-        least: Of a number here, the smallest on all ranks, where they have other layers than this one; they must go
-            back alike.
+        least: Of a number here, the smallest on all ranks, where they have other layers than this one; they must read
+            in the same chunks and go back alike.
     """
 
     def __init__(self, model: nn.Module, limits: CacheLimits, least: Callable[[int], int] = int) -> None:
@@ -285,12 +285,11 @@ class SessionCache:
         return self.limits.max_kv_size - 1
 
     def _chunk(self, step: int) -> int:
-        """The longest chunk from here that ends where a checkpoint may be wanted.
-
-        By whichever layers: ranks that have unlike ones must read in the same chunks.
-        """
+        """The longest chunk from here that ends where a checkpoint may be wanted, on whichever rank."""
         here = len(self._tokens)
-        ends = (self.system_end, self._last_before_rotation)
+        ends = [self.system_end]
+        if not self.least(kv.prefix_of_longer(self.layers)):
+            ends.append(self._last_before_rotation)
         return min([step, *(end - here for end in ends if end > here)])
 
     def _save(self, kind: Kind) -> None:
