@@ -186,11 +186,11 @@ class Chat:
         tokens = self.session.tokens(id)
         self._answer(Job(message.parent, given=(*tokens, picked(pending, alternative))))
 
-    def stop(self) -> bool:
-        """Stops the reply in flight; False where there is none."""
+    def stop(self, *, leaving: bool = False) -> bool:
+        """Stops the reply in flight (see `Reply.stop`); False where there is none."""
         if self.reply is None:
             return False
-        self.reply.stop()
+        self.reply.stop(leaving=leaving)
         return True
 
     async def settled(self) -> None:

@@ -85,6 +85,7 @@ class Reply:
         self._loaded: Loaded | None = None
         self._making: asyncio.Task[None] | None = None
         self._stopped = False
+        self._leaving = False
         self._first_token = 0.0
         self.made = 0
         self._entropy = 0.0
@@ -105,9 +106,14 @@ class Reply:
         """Name of the model that writes it; empty while none is loaded."""
         return self._loaded.model if self._loaded is not None else ""
 
-    def stop(self) -> None:
-        """Ends it at the next token or prefill chunk, and at once while it waits for the model or another reply."""
+    def stop(self, *, leaving: bool = False) -> None:
+        """Ends it at the next token or prefill chunk, and at once while it waits for the model or another reply.
+
+        Args:
+            leaving: The program ends: a prompt that was not read stays a message, for nobody would see it come back.
+        """
         self._stopped = True
+        self._leaving = leaving
         if self.stage == "waiting" and self._making is not None:
             self._making.cancel()
         elif self._client is not None and self._request is not None:
@@ -210,6 +216,8 @@ class Reply:
 
     def _take_back(self) -> None:
         """Nothing was read: the prompt goes back to where it was written."""
+        if self._leaving:
+            return
         if self.job.prompt is None:
             self._tell(Said("Stopped before anything was read; r asks for a reply."))
             return

@@ -144,7 +144,7 @@ class Workspace:
         Returns:
             What the person should be told at the end, as sentences.
         """
-        replying = [chat for chat in self._open.values() if chat.stop()]
+        replying = [chat for chat in self._open.values() if chat.stop(leaving=True)]
         if await _in_time(chat.settled() for chat in replying):
             await _in_time(chat.leave() for chat in self._open.values())
         await self.downloads.close()

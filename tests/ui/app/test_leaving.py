@@ -10,6 +10,7 @@ from chatapp.conversation.store import Store
 from chatapp.ui.screens.ask import AskScreen
 from chatapp.ui.screens.pick import PickScreen
 from tests.ui.app.stage import Stage, stage
+from tests.ui.fake_engine import FakeEngine
 
 
 class FullDisk:
@@ -93,3 +94,22 @@ async def test_a_draft_that_the_disk_does_not_take_is_kept_while_it_runs_and_tol
         await s.press("ctrl+q")
         await s.until(lambda: s.app._exit)
     assert s.app.farewell == ["This draft could not be saved: half a thought"]
+
+
+@pytest.mark.parametrize("reading", [True, False])
+async def test_a_message_that_was_not_read_yet_is_there_next_time(tmp_path, reading):
+    """Whether the engine reads it, or still loads the model: Esc would give it back to the prompt, which is gone."""
+    engine = FakeEngine(prefill_steps=1000, prefill_delay=0.05)
+    if not reading:
+        engine.loading.clear()
+    async with stage(tmp_path, engine, ready=reading) as s:
+        await s.type("an important question")
+        await s.press("enter")
+        await s.until(lambda: s.workspace.chat.reply is not None)
+        if reading:
+            await s.until(lambda: s.workspace.chat.reply.stage == "prefill")
+        await s.press("ctrl+q")
+        await s.until(lambda: s.app._exit)
+        id = s.workspace.chat.id
+    saved = Store(tmp_path).open(id, read_only=True)
+    assert [message.content for message in saved.conversation.path()] == ["an important question"]
