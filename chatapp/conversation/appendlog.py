@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from chatapp.conversation.files import FILES, Files, read_all, write_all, write_atomically
 
+#: Bytes read at once.
+_PART = 1 << 20
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
@@ -62,16 +64,28 @@ class AppendLog:
         Raises:
             OSError: The file cannot be opened or read.
         """
+        data = b"".join(self.load_parts())
+        if self._memory is not None:
+            self._memory = [data]
+        return data
+
+    def load_parts(self) -> Iterator[bytes]:
+        """As `load`, in parts of whole lines; a log that remembers its lines is loaded by `load`."""
         self._fd = self._open_existing()
         if not self.writable:
             self._memory = None
-        data = read_all(self._files, self._fd)
-        whole = data.rfind(b"\n") + 1
+        size = 0
+        line: list[bytes] = []  # the beginning of a line whose end is yet to come
+        while part := self._files.read(self._fd, _PART, size):
+            size += len(part)
+            whole = part.rfind(b"\n") + 1
+            if whole:
+                yield b"".join((*line, part[:whole]))
+                line = []
+            line.append(part[whole:])
+        self._torn = b"".join(line)
         # A reader looks at a torn line again when its other half has come.
-        self._size, self._torn = len(data) if self.writable else whole, data[whole:]
-        if self._memory is not None:
-            self._memory = [data[:whole]]
-        return data[:whole]
+        self._size = size if self.writable else size - len(self._torn)
 
     def _open_existing(self) -> int:
         if not self.writable:

@@ -83,17 +83,19 @@ class Records:
 
     def load(self) -> None:
         """Finds where each message's line is. A missing or unreadable file has none."""
+        place = bad = 0
         try:
-            data = self.log.load()
+            for part in self.log.load_parts():
+                bad += self._index(part, place)
+                place += len(part)
         except FileNotFoundError:
             return
         except OSError as error:
             self.notices.append(f"The token records cannot be read ({error.strerror or error}); the heat is missing.")
-            return
-        self._index(data, 0)
+        self._tell_damage(bad)
 
-    def _index(self, data: bytes, offset: int) -> None:
-        """Takes in whole lines, which begin at ``offset`` of the file."""
+    def _index(self, data: bytes, offset: int) -> int:
+        """Takes in whole lines, which begin at ``offset`` of the file; returns how many are damaged."""
         bad = start = 0
         while start < len(data):
             end = data.find(b"\n", start) + 1 or len(data)
@@ -102,7 +104,7 @@ class Records:
             except _DAMAGE:
                 bad += 1
             start = end
-        self._tell_damage(bad)
+        return bad
 
     def _tell_damage(self, lines: int) -> None:
         if lines:
@@ -208,7 +210,7 @@ class Records:
         if replaced:
             self._lines.clear()
             start = 0
-        self._index(data, start)
+        self._tell_damage(self._index(data, start))
 
     def close(self) -> None:
         self.log.close()

@@ -387,6 +387,22 @@ def test_records_are_read_however_their_lines_are_written(store):
     assert session.notices == []
 
 
+@pytest.mark.parametrize("size", [1, 7, 300])
+def test_lines_longer_than_what_is_read_at_once(store, monkeypatch, size):
+    session, ids = two_exchanges(store)
+    turns = session.turns("tiny")
+    session.close()
+    for suffix in (".jsonl", ".tokens.jsonl"):
+        with (store.folder / f"{session.id}{suffix}").open("ab") as file:
+            file.write(b'{"type":"mess')
+    monkeypatch.setattr("chatapp.conversation.appendlog._PART", size)
+    session = store.open(session.id)
+    assert session.turns("tiny") == turns
+    assert [t.text for t in session.tokens(ids["b"])] == ["B", "b"]
+    last = reply(session, "E")
+    assert [t.text for t in reopened(store, session).tokens(last)] == ["E"]
+
+
 def test_a_prompt_is_read_a_reply_at_a_time_and_then_known(store):
     session, ids = two_exchanges(store)
     session = reopened(store, session)
