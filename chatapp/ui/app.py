@@ -72,7 +72,9 @@ class ChatApp(App[object]):
         return FirstScreen()
 
     async def on_event(self, event: events.Event) -> None:
-        """Keys and pastes pass one by one; see `KeyOrder`."""
+        """Keys and pastes pass one by one; see `KeyOrder`. What comes while the app ends finds no screen any more."""
+        if isinstance(event, events.InputEvent | events.Paste) and not self.screen_stack:
+            return
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self._key_order.take(event)
         else:

@@ -107,7 +107,10 @@ class Stage:
         await self.pilot.pause()
 
     async def served(self) -> None:
-        """Waits until what was posted to the app and the chat screen is served; fails if they hang."""
+        """Waits until all keys, and what was posted to the app and the chat screen, is served; fails if they hang."""
+        async with asyncio.timeout(60):
+            while self.app._key_order._under_way is not None:
+                await asyncio.sleep(0)
         for pump in (self.app, self.screen):
             reached = asyncio.Event()
             pump.call_later(reached.set)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 
 import pytest
+from textual import events
 
 from chatapp.conversation.store import Store
 from chatapp.ui.screens.ask import AskScreen
@@ -113,3 +114,15 @@ async def test_a_message_that_was_not_read_yet_is_there_next_time(tmp_path, read
         id = s.workspace.chat.id
     saved = Store(tmp_path).open(id, read_only=True)
     assert [message.content for message in saved.conversation.path()] == ["an important question"]
+
+
+async def test_keys_that_are_still_under_way_when_the_app_ends_break_nothing(tmp_path):
+    async with stage(tmp_path) as s:
+        pass
+    assert s.app.screen_stack == []
+    for returning in (False, True):
+        key = events.Key("a", "a")
+        if returning:  # it comes back from a widget, and the app would look for bindings
+            key._set_forwarded()
+        await s.app.on_event(key)
+    assert s.app._exception is None
