@@ -9,6 +9,7 @@ from pathlib import Path
 import platformdirs
 
 import chatapp
+from chatapp.errors import ChatappError
 
 #: The end of a saved KV cache's name; MLX goes by the last part.
 PROMPT_CACHE = ".cache.safetensors"
@@ -61,9 +62,28 @@ def shipped(name: str) -> Path:
     return packaged if packaged.exists() else package.parent / name
 
 
+class FolderError(ChatappError, OSError):
+    """A folder of chatapp's cannot be made."""
+
+    def __init__(self, path: Path, error: OSError) -> None:
+        reason = error.strerror or str(error)
+        super().__init__(
+            f"The folder {path} cannot be made ({reason}): make room for it, or set CHATAPP_CONFIG_DIR, "
+            "CHATAPP_DATA_DIR or CHATAPP_CACHE_DIR to a folder that can be written to."
+        )
+        self.strerror = reason
+
+
 def private_dir(path: Path) -> Path:
-    """Makes a folder that only the user can enter; missing parents get the usual permissions."""
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    """Makes a folder that only the user can enter; missing parents get the usual permissions.
+
+    Raises:
+        FolderError: It cannot be made.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise FolderError(path, error) from error
     return path
 
 

@@ -6,6 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from chatapp import paths
 from chatapp.commands.arguments import Parser, add_model_options, hosts, load_request
 from chatapp.errors import UsageError
 from chatapp.settings import Settings, load_settings
@@ -29,6 +30,8 @@ def run(argv: list[str]) -> int:
     if os.environ.get("TERM") == "dumb":
         raise UsageError("This terminal (TERM=dumb) cannot show a full screen; `chatapp ask` works in it.")
     settings = load_settings()
+    for folder in (paths.conversations_dir, paths.log_dir):
+        folder()  # what cannot be made is said before the screen is taken
     machines = hosts(arguments)
     # A conversation that is asked for must be there before the screen is taken; a new one can wait for the first paint.
     session = _saved(arguments.name) if arguments.name or arguments.latest else None

@@ -14,7 +14,7 @@ class Drafts:
     """Drafts by conversation id; an empty id is the conversation that is not begun yet."""
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder or paths.private_dir(paths.data_dir() / "drafts")
+        self._folder = folder or paths.data_dir() / "drafts"
         self._waiting: dict[str, str] = {}  # what the disk did not take
 
     def load(self, conversation: str) -> str:
@@ -27,6 +27,7 @@ class Drafts:
         path = self._path(conversation)
         try:
             if text.strip():
+                paths.private_dir(self._folder)
                 write_private(path, text)
             else:
                 path.unlink(missing_ok=True)
