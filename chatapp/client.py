@@ -145,19 +145,28 @@ class Engine:
         Raises:
             EngineLost: The process could not be started.
         """
-        engine = cls(log or _new_log(), hosts)
-        engine._folder, path = _socket_path()
-        engine._server = await asyncio.start_unix_server(engine._connected, path)
+        try:
+            engine = cls(log or _new_log(), hosts)
+            await engine._spawn()
+        except OSError as error:
+            raise EngineLost(f"The engine could not be started: {error.strerror or error}.") from error
+        engine._watching = asyncio.create_task(engine._watch())
+        return engine
+
+    async def _spawn(self) -> None:
+        hosts = self.hosts
+        self._folder, path = _socket_path()
+        self._server = await asyncio.start_unix_server(self._connected, path)
         environment = dict(os.environ)
         if hosts:  # mlx.launch leaves temporary files behind
-            engine._scratch = tempfile.TemporaryDirectory(prefix="chatapp-", ignore_cleanup_errors=True)
-            environment["TMPDIR"] = engine._scratch.name
-        engine._leash = Leash() if hosts else None
-        stdin = engine._leash.theirs if engine._leash else os.open(os.devnull, os.O_RDONLY)
-        descriptor = os.open(engine.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            self._scratch = tempfile.TemporaryDirectory(prefix="chatapp-", ignore_cleanup_errors=True)
+            environment["TMPDIR"] = self._scratch.name
+        self._leash = Leash() if hosts else None
+        stdin = self._leash.theirs if self._leash else os.open(os.devnull, os.O_RDONLY)
+        descriptor = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
             # In a session of its own: Ctrl+C in the terminal is for the client, which then cancels what it wants to.
-            engine._process = await asyncio.create_subprocess_exec(
+            self._process = await asyncio.create_subprocess_exec(
                 *(hosts.command(path) if hosts else _command(path)),
                 stdin=stdin,
                 stdout=asyncio.subprocess.PIPE if hosts else descriptor,
@@ -165,14 +174,12 @@ class Engine:
                 env=environment,
                 start_new_session=True,
             )
-        except OSError as error:
-            await engine.close()
-            raise EngineLost(f"The engine could not be started: {error.strerror or error}.") from error
+        except OSError:
+            await self.close()
+            raise
         finally:
             os.close(descriptor)
             os.close(stdin)
-        engine._watching = asyncio.create_task(engine._watch())
-        return engine
 
     @property
     def alive(self) -> bool:
@@ -349,12 +356,17 @@ def _socket_path() -> tuple[Path, str]:
 
 
 def _new_log() -> Path:
-    folder = paths.log_dir()
-    old = sorted(folder.glob("engine-*.log"))
-    for path in old[: len(old) - _KEPT_LOGS + 1]:
-        path.unlink(missing_ok=True)
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    return folder / f"engine-{stamp}-{os.getpid()}-{next(_log_numbers)}.log"
+    """A new log among the others, the oldest of which go; among temporary files where it cannot be written there."""
+    name = f"engine-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}-{next(_log_numbers)}.log"
+    try:
+        folder = paths.log_dir()
+        old = sorted(folder.glob("engine-*.log"))
+        for path in old[: len(old) - _KEPT_LOGS + 1]:
+            path.unlink(missing_ok=True)
+        (folder / name).touch(0o600)
+    except OSError:
+        folder = Path(tempfile.gettempdir())
+    return folder / name
 
 
 def _last_words(code: int, log: Path) -> str:

@@ -47,7 +47,7 @@ def prompt_cache(conversation: str) -> Path:
 
 def forget_prompt_cache(conversation: str) -> None:
     """Removes a conversation's saved KV cache, in which its tokens stand; also the parts of several ranks."""
-    for file in prompt_cache(conversation).parent.glob(f"{glob.escape(conversation)}.*"):
+    for file in (cache_dir() / "prompts").glob(f"{glob.escape(conversation)}.*"):
         if file.name.endswith(PROMPT_CACHE):
             file.unlink(missing_ok=True)
 

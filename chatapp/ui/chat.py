@@ -297,10 +297,13 @@ class Chat:
 
     @property
     def cache_file(self) -> str | None:
-        """Where the engine keeps this conversation's prompt cache over restarts; None if the person wants none."""
+        """Where the engine keeps this conversation's prompt cache over restarts; None if there shall or can be none."""
         if not self._settings.cache.disk:
             return None
-        return str(paths.prompt_cache(self.id))
+        try:
+            return str(paths.prompt_cache(self.id))
+        except paths.FolderError:
+            return None
 
     async def leave(self) -> None:
         """Tells the engine that the conversation is not shown any more; it saves what it has read of it."""

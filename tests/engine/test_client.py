@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import stat
 import sys
 import tempfile
@@ -96,6 +97,25 @@ async def test_socket_and_logs_are_private_and_tidied(monkeypatch: pytest.Monkey
     assert engine.log in logs
     assert stat.S_IMODE(engine.log.stat().st_mode) == 0o600
     await engine.close()
+
+
+async def test_a_log_that_cannot_be_written_among_the_others(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("CHATAPP_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    engine = await Engine.start()
+    assert (await engine.hello()).pid == engine.pid
+    assert engine.log.parent == tmp_path
+    await engine.close()
+
+
+async def test_an_engine_for_which_there_is_no_room_is_lost(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    def no_room(**options: object) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", no_room)
+    with pytest.raises(EngineLost, match="No space left"):
+        await Engine.start(tmp_path / "log")
 
 
 async def test_a_long_temporary_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -155,3 +155,12 @@ def test_rm_takes_the_saved_cache_along(capsys):
     file.write_bytes(b"tokens")
     assert main(["rm", "--restore", session.id]) == 0
     assert file.exists()
+
+
+async def test_where_no_cache_can_be_saved_replies_are_made_all_the_same(workspace):
+    (paths.cache_dir() / "prompts").rmdir()
+    (paths.cache_dir() / "prompts").touch()
+    workspace.chat.send("Hello again")
+    await workspace.chat.settled()
+    assert len(workspace.chat.path()) == 4
+    workspace.forget(workspace.chat.id)
