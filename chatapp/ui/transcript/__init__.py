@@ -23,8 +23,8 @@ It posts `Transcript.MessageFocused(message_id)`, `Transcript.TokenFocused(messa
 The widget knows nothing of files or of the engine.
 
 Inside: `model` (what is shown, tokens ↔ characters), `blocks` (Markdown cut into blocks), `markdown`, `inline`, `code`
-(a block styled in place), `wrap` (rows), `layout` (the rows of one message), `document` (of all), `render`, `palette`
-(a row as a strip), `select` (mouse), `walk` (token cursor), `widget`.
+(a block styled in place), `wrap` (rows), `layout` (the rows of one message), `entry` (a message, laid out when somebody
+looks), `document` (of all), `render`, `palette` (a row as a strip), `select` (mouse), `walk` (token cursor), `widget`.
 """
 
 from chatapp.ui.transcript.blocks import ThinkTags

@@ -7,15 +7,14 @@ Bodies are laid out only where they are looked at (`Document.settle`) and, bit b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from chatapp.tokens import Token
 from chatapp.ui.transcript.blocks import THINK, ThinkTags
-from chatapp.ui.transcript.layout import MessageLayout
+from chatapp.ui.transcript.entry import Entry, Shape
 from chatapp.ui.transcript.lines import Line
-from chatapp.ui.transcript.model import Memory, MessageView, TokenMap
+from chatapp.ui.transcript.model import Memory, MessageView
 from chatapp.ui.transcript.tops import Tops
 
 RowKind = Literal["header", "body", "rule", "blank"]
@@ -34,70 +33,26 @@ class Row(NamedTuple):
     inside: int = 0
 
 
-@dataclass(slots=True)
-class Entry:
-    """A message and what was derived from it.
-
-    Attributes:
-        version: Changes whenever something shown changes.
-        entropy_sum, entropy_peak, entropy_peak_at: Over ``tokens``, in nats, once these were looked at.
-    """
-
-    view: MessageView
-    content: str
-    layout: MessageLayout
-    folded: bool
-    version: int = 0
-    entropy_sum: float = 0.0
-    entropy_peak: float = 0.0
-    entropy_peak_at: int = 0
-    rule_row: int | None = None
-    _map: TokenMap | None = None
-
-    @property
-    def id(self) -> str:
-        return self.view.id
-
-    @property
-    def map(self) -> TokenMap:
-        """Made when it is first asked for: of most messages of a long conversation it never is."""
-        if self._map is None:
-            self._map = TokenMap(self.view.content, self.view.tokens)
-            self.count(self._map.tokens, 0)
-        return self._map
-
-    @property
-    def tokens(self) -> Sequence[Token]:
-        return self.map.tokens
-
-    def has_tokens(self, tokens: Sequence[Token]) -> bool:
-        """Whether these are the message's tokens; without reading them if they are the very same object."""
-        return (self._map is None and tokens is self.view.tokens) or _same(self.tokens, tokens)
-
-    @property
-    def mean_entropy(self) -> float | None:
-        """Mean entropy of the tokens in nats, None without tokens."""
-        return self.entropy_sum / len(self.map.tokens) if self.map.tokens else None
-
-    def count(self, tokens: Iterable[Token], first: int) -> None:
-        """Adds tokens to the sums; ``first`` is the index of the first of them."""
-        for index, token in enumerate(tokens, first):
-            self.entropy_sum += token.entropy
-            if token.entropy > self.entropy_peak or index == 0:
-                self.entropy_peak, self.entropy_peak_at = token.entropy, index
-
-
 class Document:
     """The messages shown, at one width."""
 
     def __init__(self, width: int, tags: ThinkTags = THINK) -> None:
-        self.width = width
-        self.tags = tags
+        self._shape = Shape(width, tags)
         self.entries: list[Entry] = []
         self.memory = Memory()
         self._index: dict[str, int] = {}
         self._heights = Tops()
         self._unmeasured: list[int] = []
+
+    @property
+    def width(self) -> int:
+        """Cells in a row."""
+        return self._shape.width
+
+    @property
+    def tags(self) -> ThinkTags:
+        """The strings around a reasoning part."""
+        return self._shape.tags
 
     # -- content -------------------------------------------------------------------------------------------------
 
@@ -114,8 +69,7 @@ class Document:
             old.version += 1
             return old
         folded = old.folded if old is not None else not view.streaming
-        layout = MessageLayout(view.content, self.width, folded=folded, tags=self.tags)
-        return Entry(view, view.content, layout, folded, version=old.version + 1 if old is not None else 0)
+        return Entry(view, view.content, self._shape, folded, version=old.version + 1 if old is not None else 0)
 
     def index_of(self, message_id: str) -> int:
         """Index of a message.
@@ -154,10 +108,9 @@ class Document:
         """Lays everything out anew (when it is next looked at) at another width."""
         if width == self.width:
             return
-        self.width = width
+        self._shape.width = width
         for entry in self.entries:
-            entry.layout.set_width(width)
-            entry.version += 1
+            entry.fit()
         self._changed_all()
 
     def fold(self, message_id: str, folded: bool) -> None:
@@ -166,16 +119,21 @@ class Document:
         entry = self.entries[index]
         if entry.folded != folded:
             entry.folded = folded
-            entry.layout = MessageLayout(entry.content, self.width, folded=folded, tags=self.tags)
-            entry.version += 1
+            entry.lay_out_anew()
             self._changed(index)
+
+    def has_thinking(self, message_id: str) -> bool:
+        """There is a reasoning part in a message."""
+        index = self._index[message_id]
+        found = self.entries[index].layout.has_thinking
+        self._changed(index)
+        return found
 
     def set_tags(self, tags: ThinkTags) -> None:
         """Looks for reasoning parts between other strings."""
-        self.tags = tags
+        self._shape.tags = tags
         for entry in self.entries:
-            entry.layout = MessageLayout(entry.content, self.width, folded=entry.folded, tags=tags)
-            entry.version += 1
+            entry.lay_out_anew()
         self._changed_all()
 
     def set_memory(self, memory: Memory) -> None:
@@ -218,7 +176,7 @@ class Document:
                 inside -= 1
         if inside == 0:
             return Row("header", index)
-        if inside > entry.layout.height:
+        if inside > entry.height:
             return Row("blank", index)
         return Row("body", index, inside - 1)
 
@@ -257,6 +215,9 @@ class Document:
             if row is None:
                 return
             if row.kind == "body":
+                if self.entries[row.entry].begin():
+                    self._changed(row.entry)
+                    continue
                 layout = self.entries[row.entry].layout
                 block = layout.block_at(row.inside)
                 if not layout.is_exact(block):
@@ -300,23 +261,21 @@ class Document:
         moved = 0
         while self._unmeasured and characters > 0:
             index = self._unmeasured[-1]
-            layout = self.entries[index].layout
-            block = layout.next_guess()
+            entry = self.entries[index]
+            body, height = self.top(index) + 1, entry.height
+            made = entry.begin()
+            block = entry.layout.next_guess()
+            above = body + (entry.layout.top(block) if block is not None and not made else 0) < row
             if block is None:
                 self._unmeasured.pop()
                 characters -= 64
-                continue
-            above = self.body_top_guess(index) + layout.top(block) < row
-            characters -= layout.size(block)
-            delta = layout.measure(block)
-            moved += delta if above else 0
-            row += delta if above else 0
+            else:
+                entry.layout.measure(block)
+                characters -= entry.layout.size(block)
+            moved += entry.height - height if above else 0
+            row += entry.height - height if above else 0
             self._changed(index)
         return not self._unmeasured, moved
-
-    def body_top_guess(self, index: int) -> int:
-        """`body_top`, without laying anything out."""
-        return self.top(index) + 1
 
     def _changed_all(self) -> None:
         self._heights = Tops()
@@ -330,7 +289,7 @@ class Document:
     def _place(self, index: int) -> None:
         entry = self.entries[index]
         entry.rule_row = self._rule_row(index)
-        self._heights.set(index, entry.layout.height + 2 + (entry.rule_row is not None))
+        self._heights.set(index, entry.height + 2 + (entry.rule_row is not None))
 
     def _rule_row(self, index: int) -> int | None:
         if self.memory.live_from is None or self.entries[index].id != self.memory.live_from[0]:
@@ -347,8 +306,3 @@ def spread(entries: Sequence[Entry]) -> list[Entry]:
     golden = (5**0.5 - 1) / 2
     order = sorted(range(len(entries)), key=lambda index: index * golden % 1)
     return [entries[index] for index in order]
-
-
-def _same(one: Sequence[Token], other: Sequence[Token]) -> bool:
-    """The records are the same (compared by identity first: token records are shared, not copied)."""
-    return len(one) == len(other) and all(a is b or a == b for a, b in zip(one, other, strict=True))

@@ -168,8 +168,12 @@ class MessageLayout:
     def _guess(self, block: Block) -> int:
         if block.kind == "fold":
             return 1
-        breaks = self.source.count("\n", block.start, block.end)
-        return max(1, breaks + (block.end - block.start) // self.width // 2)
+        return guess_rows(self.source, block.start, block.end, self.width)
+
+
+def guess_rows(source: str, start: int, end: int, width: int) -> int:
+    """Rows that ``source[start:end]`` may take, at least one."""
+    return max(1, source.count("\n", start, end) + (end - start) // width // 2)
 
 
 def _folded(blocks: list[Block]) -> list[Block]:

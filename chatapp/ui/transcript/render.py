@@ -12,7 +12,8 @@ from textual.strip import Strip
 
 from chatapp.text import visible
 from chatapp.ui.heat import Heat, Scales, Unit, shown
-from chatapp.ui.transcript.document import Document, Entry, Row
+from chatapp.ui.transcript.document import Document, Row
+from chatapp.ui.transcript.entry import Entry
 from chatapp.ui.transcript.lines import TEXT, Line, Run
 from chatapp.ui.transcript.palette import Palette
 from chatapp.ui.transcript.wrap import cluster_at, clusters, is_simple

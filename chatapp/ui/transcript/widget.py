@@ -9,7 +9,7 @@ from textual.selection import Selection
 
 from chatapp.tokens import Token
 from chatapp.ui.transcript import walk
-from chatapp.ui.transcript.document import Entry
+from chatapp.ui.transcript.entry import Entry
 from chatapp.ui.transcript.events import MessageFocused, PickRequested, ScalesChanged, TokenFocused
 from chatapp.ui.transcript.model import MessageView
 from chatapp.ui.transcript.select import selected_source, source_position
@@ -174,7 +174,7 @@ class Transcript(TranscriptView):
     def toggle_fold(self, message_id: str | None = None) -> bool:
         """Folds or unfolds the reasoning of a message (the focused one); False if it has none."""
         entry = self.focused_entry if message_id is None else self.document.get(message_id)
-        if entry is None or not entry.layout.has_thinking:
+        if entry is None or not self.document.has_thinking(entry.id):
             return False
         anchor = None if self._stick else self._anchor()
         self.document.fold(entry.id, not entry.folded)
