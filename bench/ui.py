@@ -18,6 +18,7 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import resource
 import statistics
 import subprocess
@@ -40,6 +41,7 @@ RESULTS = Path(__file__).parent / "results" / "ui.json"
 RATE = 200
 HISTORIES = (0, 8_000, 64_000)
 SIZE = (120, 40)
+FRAMES = 60
 #: Two frames of the screen's clock: what the 95th percentile of a key has to stay under.
 TWO_FRAMES = 2 * 1000 / 30
 WORDS = ("the", "model", "is", "not", "sure", "of", "**this**", "word,", "`code`", "and", "goes", "on.\n\n")
@@ -90,10 +92,11 @@ async def keys(s: Stage, count: int) -> list[Took]:
     s.screen.focus_prompt()
     area.show_text("")
     times: list[Took] = []
+    gaps = random.Random(count)  # an even gap would keep step with the stream's frames
     for number in range(1, count + 1):
         typed = partial(s.app.post_message, events.Key("x", "x"))
         times.append(await painted(s, typed, lambda number=number: len(area.text) == number))
-        await asyncio.sleep(0.03)
+        await asyncio.sleep(gaps.uniform(0.02, 0.06))
     return times
 
 
@@ -137,12 +140,20 @@ async def measured(history: int, count: int) -> Figures:
 
 
 async def scrolling(s: Stage) -> Figures:
-    """Pages up from the end."""
+    """Pages up from the end, turns of the wheel, and to the beginning and back; every frame shows something else."""
     transcript = s.screen.transcript
     s.screen.focus_transcript()
-    frames = [await painted(s, lambda: transcript.scroll_page_up(animate=False)) for _ in range(60)]
+    pages: list[Took] = []
+    while len(pages) < FRAMES:
+        if transcript.scroll_offset.y == 0:
+            transcript.follow()
+            await painted(s, transcript.refresh)
+        pages.append(await painted(s, lambda: transcript.scroll_page_up(animate=False)))
+    ends = (transcript.first_message, transcript.follow)
+    jumps = [await painted(s, ends[number % 2]) for number in range(FRAMES)]
+    wheel = [await painted(s, lambda: transcript.scroll_up(animate=False)) for _ in range(FRAMES)]
     transcript.follow()
-    return spread("page up", frames)
+    return spread("page up", pages) | spread("wheel", wheel) | spread("to an end", jumps)
 
 
 async def load(s: Stage, seconds: float = 5.0) -> Figures:
