@@ -126,6 +126,8 @@ class Reply:
             make: Makes the request from its number and the loaded model.
         """
         self._making = asyncio.create_task(self._make(make))
+        if self._stopped:  # before anything was begun
+            self._making.cancel()
         try:
             await self._making
         except asyncio.CancelledError:

@@ -22,6 +22,7 @@ from chatapp.models.space import size_text
 from chatapp.text import visible
 from chatapp.ui.downloads import Download, Downloads
 from chatapp.ui.screens.dialog import Dialog
+from chatapp.ui.views import short_model
 from chatapp.ui.widgets.options import Options
 from chatapp.ui.widgets.status import progress_words
 
@@ -64,7 +65,8 @@ class ModelsScreen(Dialog[str | None]):
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog wide"):
-            yield Static("Models", classes="dialog-title", markup=False)
+            in_use = f" · {short_model(self._loaded)} is in use" if self._loaded else ""
+            yield Static(visible(f"Models{in_use}"), classes="dialog-title", markup=False)
             yield self._field
             yield self._options
             yield self._note

@@ -3,4 +3,5 @@
 from __future__ import annotations
 
 WIDTHS: list[tuple[int, str]] = [(0, "-narrow"), (60, "-normal"), (110, "-wide")]
-LOW: list[tuple[int, str]] = [(0, "-low"), (20, "-tall")]
+TALL = 20  # rows
+LOW: list[tuple[int, str]] = [(0, "-low"), (TALL, "-tall")]

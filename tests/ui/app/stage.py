@@ -97,8 +97,11 @@ class Stage:
         """Sends a message and waits for the whole reply."""
         self.screen.focus_prompt()
         await self.until(lambda: self.screen.focused is self.screen.prompt.area)
-        self.screen.prompt.area.show_text(text)
+        area = self.screen.prompt.area
+        area.show_text(text)
+        warned = len(self.warned)
         await self.press("enter")
+        await self.until(lambda: area.full_text != text or len(self.warned) > warned)
         await self.settled()
 
     async def settled(self) -> None:

@@ -163,6 +163,16 @@ async def test_picking_another_token_goes_on_from_it(bench):
     assert tokens[2].entropy == b.chat.session.tokens(reply.id)[2].entropy
 
 
+async def test_a_stop_right_behind_the_message_is_not_lost(bench):
+    b = bench()
+    b.chat.send("Hello")
+    b.chat.stop()
+    await asyncio.wait_for(b.chat.settled(), 60)
+    assert b.texts() == []
+    assert [change.text for change in b.chat.changes if isinstance(change, PromptBack)] == ["Hello"]
+    assert b.engine.asked(Generate) == []
+
+
 async def test_several_replies_at_once_are_all_kept_and_one_is_chosen(bench):
     b = bench(script=lambda request, candidate: f"answer {candidate}.")
     await b.say("what?")

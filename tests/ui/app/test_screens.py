@@ -401,6 +401,21 @@ async def test_a_second_key_that_closes_a_dialog_closes_nothing_else(tmp_path, k
         assert s.app._exception is None
 
 
+@pytest.mark.parametrize("key", ["f4", "ctrl+t"])
+@pytest.mark.parametrize("size", [(40, 15), (80, 24), (100, 20), (160, 50)])
+async def test_a_dialog_with_a_long_list_is_as_high_as_what_is_in_it(tmp_path, key, size):
+    async with stage(tmp_path, size=size) as s:
+        await s.press(key)
+        await s.until(lambda: isinstance(s.app.screen, Dialog))
+        options = s.app.screen.query_one(OptionList)
+        await s.until(lambda: options.option_count > 5)
+        await s.pilot.pause()
+        dialog = s.app.screen.query_one(".dialog")
+        last = s.app.screen.query_one(".dialog-hint")
+        assert options.region.height >= 3
+        assert last.region.bottom == dialog.content_region.bottom
+
+
 @pytest.mark.parametrize("key", ["f8", "f4", "ctrl+t", "f1"])
 @pytest.mark.parametrize("size", [(40, 15), (80, 24), (160, 50)])
 async def test_a_dialog_shows_its_keys_on_a_low_terminal_too(tmp_path, key, size):
