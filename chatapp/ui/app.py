@@ -99,7 +99,7 @@ class ChatApp(App[object]):
             for event in first.typed:
                 self.post_message(event)
         self.looks.load_all()
-        _keep_for_good()
+        self.call_after_refresh(_keep_for_good)
 
     async def action_quit(self) -> None:
         """Textual's own key for leaving is ours, too: it must not pass over what is not saved."""
