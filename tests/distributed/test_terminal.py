@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.distributed.test_death import family, ranks_of
+from tests.distributed.processes import family, ranks_of
 from tests.terminal.terminal import F5, Terminal
 from tests.terminal.test_real import ask, saved
 
