@@ -17,6 +17,7 @@ from chatapp.protocol import (
     Leave,
     Load,
     Loaded,
+    Note,
     Sampling,
     Score,
     Scored,
@@ -31,6 +32,18 @@ END = 2
 GREEDY = Sampling(temperature=0.0, max_tokens=8)
 SEEDED = Sampling(temperature=1.0, top_p=0.95, seed=11, max_tokens=8)
 ADAPTIVE = Sampling(sampler="adaptive", seed=5, max_tokens=8)
+FILTERED = Sampling(
+    temperature=0.8,
+    top_k=20,
+    min_p=0.02,
+    repetition_penalty=1.2,
+    presence_penalty=0.3,
+    frequency_penalty=0.2,
+    logit_bias={5: 1.0},
+    stop=("never said",),
+    seed=3,
+    max_tokens=5,
+)
 
 
 @dataclass
@@ -58,6 +71,8 @@ class Talk:
 
     engine: Engine
     said: list[Said] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    guessed: int = 0
     cache_file: str | None = None
     conversation: str = "c"
 
@@ -75,16 +90,15 @@ class Talk:
         **options: object,
     ) -> Turn:
         """One reply (the first candidate's), as a turn for later prompts."""
-        forecast = await self.engine.ask(
-            Forecast(
-                self.engine.next_request(),
-                self.conversation,
-                turns,
-                continue_last=continue_last,
-                cache_file=self.cache_file,
-            )
+        asked = Forecast(
+            self.engine.next_request(),
+            self.conversation,
+            turns,
+            continue_last=continue_last,
+            cache_file=self.cache_file,
         )
-        assert isinstance(forecast, Forecasted)
+        told = [event async for event in self.engine.request(asked)]
+        forecast = next(event for event in told if isinstance(event, Forecasted))
         request = Generate(
             self.engine.next_request(),
             self.conversation,
@@ -99,8 +113,13 @@ class Talk:
         ended = sorted((event for event in events if isinstance(event, Ended)), key=lambda end: end.candidate)
         by_candidate = [_tokens(events, end.candidate) for end in ended]
         assert (forecast.reused, forecast.prefilled) == (started.reused, started.prefilled)
-        facts = (started.reused, started.prefilled, started.method, *((end.finish, end.text) for end in ended))
+        ends = ((end.finish, end.text, end.pending and end.pending.id) for end in ended)
+        facts = (started.reused, started.prefilled, started.method, *ends)
         self.said.append(Said(step, facts, [token for tokens in by_candidate for token in tokens]))
+        if scored := _scored(events):
+            self.said.append(Said(f"{step}, its prompt", (), scored))
+        self.guessed += sum(end.drafted for end in ended)
+        self.notes += [event.message for event in [*told, *events] if isinstance(event, Note)]
         if len(ended) > 1:
             await self.engine.ask(Choose(self.engine.next_request(), request.request, 1))
             return Turn("assistant", ended[1].text, tuple(token.id for token in by_candidate[1]))
@@ -138,10 +157,14 @@ class Talk:
 
     async def scored(self, text: str) -> None:
         events = [event async for event in self.engine.request(Score(self.engine.next_request(), text))]
-        self.said.append(Said("score", (), [t for event in events if isinstance(event, Scored) for t in event.tokens]))
+        self.said.append(Said("score", (), _scored(events)))
 
     async def left(self) -> None:
         await self.engine.ask(Leave(self.engine.next_request(), self.conversation, self.cache_file))
+
+
+def _scored(events: list[AnyEvent]) -> list[Token]:
+    return [token for event in events if isinstance(event, Scored) for token in event.tokens]
 
 
 def _tokens(events: list[AnyEvent], candidate: int) -> list[Token]:
@@ -178,9 +201,40 @@ async def everything(engine: Engine, model: Path, *, capacity: int, words: int) 
     await talk.reply("far back", system, first, seeded, second, Turn("assistant", more.content, more.tokens[:5]), third)
     cut = Turn("assistant", chosen.content, chosen.tokens[:4])
     await talk.reply("continued", system, edited, again, second, cut, continue_last=True)
-    await talk.reply("paused", system, first, sampling=SEEDED, pause_above=4.0)
+    above, place = _hesitation(talk.said[1].tokens)
+    await talk.reply("paused", system, first, sampling=SEEDED, pause_above=above)
+    other = talk.said[1].tokens[place].top[1].id
+    picked = Turn("assistant", seeded.content, (*seeded.tokens[:place], other))
+    await talk.reply("picked", system, first, picked, continue_last=True, sampling=SEEDED)
+    await talk.reply("continuations", system, first, picked, continue_last=True, sampling=SEEDED, candidates=2)
+    await talk.reply("filtered", system, Turn("user", "Yes, but no?"), sampling=FILTERED, score_prompt=True)
     await talk.scored("The quick brown fox jumps over the lazy dog. Yes! No?")
     return talk.said
+
+
+def _hesitation(tokens: list[Token]) -> tuple[float, int]:
+    """An entropy that a reply first exceeds in its middle, and where."""
+    highest = tokens[0].entropy
+    for place, token in enumerate(tokens):
+        if token.entropy > highest + 0.01:
+            return (highest + token.entropy) / 2, place
+        highest = max(highest, token.entropy)
+    raise AssertionError("the reply begins with its most uncertain token: take another seed")
+
+
+def assert_took_place(said: list[Said], capacity: int) -> None:
+    """What the script is for really happened."""
+    steps = {found.step: found for found in said}
+    assert {"cold", "trim", "checkpoint"} <= {found.facts[2] for found in said if found.facts}
+    assert sum(steps["beyond C"].facts[:2]) > capacity  # pyright: ignore
+    assert steps["edited"].facts[0] > 0  # pyright: ignore
+    assert steps["first"].ids != steps["regenerated with a seed"].ids
+    assert len(steps["candidates"].facts) == 3 + 3
+    assert all(token.attention for token in steps["second"].tokens)
+    assert all(token.state for token in steps["beyond C"].tokens)
+    assert steps["paused"].facts[3][0] == "paused"  # pyright: ignore
+    assert steps["paused"].ids == steps["regenerated with a seed"].ids[: len(steps["paused"].ids)] != []
+    assert steps["filtered, its prompt"].tokens
 
 
 def assert_alike(one: list[Said], several: list[Said], tolerance: float = 1e-4) -> None:
@@ -189,7 +243,7 @@ def assert_alike(one: list[Said], several: list[Said], tolerance: float = 1e-4) 
     for expected, found in zip(one, several, strict=True):
         assert found.facts == expected.facts, expected.step
         assert found.ids == expected.ids, expected.step
-        assert expected.ids or expected.step == "paused"
+        assert expected.ids
         for a, b in zip(expected.tokens, found.tokens, strict=True):
             for x, y in zip(_numbers(a), _numbers(b), strict=True):
                 assert abs(x - y) <= tolerance, (expected.step, a, b)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import secrets
 import zlib
 from pathlib import Path
@@ -41,9 +42,11 @@ def load(cache: SessionCache, path: Path, fingerprint: str, ranks: Ranks) -> str
 
 
 def remove(path: Path, ranks: Ranks) -> None:
-    """Removes what `save` wrote, if anything."""
-    own = path if ranks.size == 1 else _part(path, ranks)
-    own.unlink(missing_ok=True)
+    """Removes on this machine what `save` wrote, also the parts of other numbers of ranks."""
+    folder = path.parent if ranks.size == 1 else _part(path, ranks).parent
+    name = path.name.removesuffix(disk.SUFFIX)
+    for file in folder.glob(f"{glob.escape(name)}.*"):
+        file.unlink(missing_ok=True)
 
 
 _ELSEWHERE = "Another rank {}; its log says why."
