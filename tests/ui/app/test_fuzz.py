@@ -1,4 +1,4 @@
-"""A thousand random sequences of keys and pastes on the running app: no crash, no lost message.
+"""A thousand random sequences of keys, pastes, clicks and sizes on the running app: no crash, no lost message.
 
 Each sequence is drawn from a seed; a failure names it. Many sequences are played on one app, as a person would.
 Keys arrive faster than they are served, as they do on a busy machine, and some are waited for.
@@ -13,6 +13,8 @@ import random
 
 import pytest
 from textual import events
+from textual.drivers.headless_driver import HeadlessDriver
+from textual.geometry import Size
 
 from chatapp.conversation.store import Store
 from chatapp.protocol import Generate
@@ -48,6 +50,8 @@ PASTES = (
 )
 
 
+SIZES = (Size(90, 28), Size(160, 50), Size(40, 15), Size(12, 4))
+
 REPLIES = (
     "Short.",
     "# Title\n\n- a\n- b\n",
@@ -78,8 +82,12 @@ async def play(s: Stage, seed: int) -> None:
         kind = dice.random()
         if kind < 0.06:
             s.app.post_message(events.Paste(dice.choice(PASTES)))
+        elif kind < 0.09:
+            resize(s, dice.choice(SIZES))
+        elif kind < 0.12:
+            click(s, dice.randrange(90), dice.randrange(28))
         else:
-            for key in dice.choice(HABITS) if kind < 0.2 else (dice.choice(KEYS),):
+            for key in dice.choice(HABITS) if kind < 0.25 else (dice.choice(KEYS),):
                 s.app.post_message(key_event(key))
         if dice.random() < 0.2:
             await asyncio.sleep(dice.choice((0.0, 0.01, 0.03)))
@@ -88,6 +96,18 @@ async def play(s: Stage, seed: int) -> None:
     except TimeoutError:
         screens = [type(screen).__name__ for screen in s.app.screen_stack]
         pytest.fail(f"seed {seed}: the app does not answer any more; screens {screens}, {s.app._exception!r}")
+
+
+def resize(s: Stage, size: Size) -> None:
+    driver = s.app._driver
+    assert isinstance(driver, HeadlessDriver)
+    driver._size = size
+    s.app.post_message(events.Resize(size, size))
+
+
+def click(s: Stage, x: int, y: int) -> None:
+    for kind in (events.MouseDown, events.MouseUp):
+        s.app.post_message(kind(None, x, y, 0, 0, 1, False, False, False, x, y))
 
 
 def key_event(key: str) -> events.Key:

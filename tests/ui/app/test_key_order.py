@@ -11,6 +11,7 @@ from textual import events
 from textual.widgets import Input
 
 from chatapp.ui.screens.ask import AskScreen
+from chatapp.ui.screens.compare import CompareScreen
 from chatapp.ui.widgets.chat_list import ChatList, ChatOptions
 from tests.ui.app.stage import Stage, stage
 
@@ -130,3 +131,17 @@ async def test_a_key_is_about_the_conversation_as_it_is_when_the_screen_is_behin
             await s.screen.run("message.edit")
             assert s.screen.edit_box.editing is not None
             assert s.screen.edit_box.editing.id == s.workspace.chat.path()[-1].id != old
+
+
+async def test_a_key_that_was_under_way_when_a_dialog_opened_breaks_nothing(tmp_path):
+    """It comes back to the app when the dialog is on the stack and has no widgets yet."""
+    async with stage(tmp_path) as s:
+        await s.say("hello")
+        views = s.screen.views.shown()
+        dialog = CompareScreen("Replies", views, 0, s.screen.transcript)
+        mounted = s.app.push_screen(dialog)
+        for key in ("down", "right", "enter"):
+            assert not await s.app._check_bindings(key)
+        await mounted
+        await s.press("escape")
+        assert s.app.screen is s.screen
