@@ -24,5 +24,5 @@ class Dialog(ModalScreen[Result]):
         return super().dismiss(result)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """No key acts before the widgets are there: one that was under way when the dialog opened may come too early."""
+        """No key acts before the widgets are there: one under way when the dialog opened may come too early."""
         return self.is_mounted and super().check_action(action, parameters)
