@@ -102,7 +102,7 @@ ACTIONS: tuple[Action, ...] = (
     _action("anywhere", "app.new", "ctrl+n", "New", "Start a new conversation", "new", priority=True),
     _action("anywhere", "app.screenshot", "", "Screenshot", "Export the screen as SVG", "screenshot", "[file]"),
     _action("anywhere", "app.quit", "ctrl+q", "Quit", "Leave; everything is saved", "quit", priority=True),
-    _action("anywhere", "chat.stop", "", "Stop", "Stop the reply that is being made", "stop"),
+    _action("anywhere", "chat.stop", "", "Stop", "Stop the reply or the download", "stop"),
     _action("anywhere", "chat.system", "", "System", "Edit the system message", "system", "[text]"),
     _action("anywhere", "chat.sampling", "f8", "Sampling", "Sampling settings of this conversation", "sampling"),
     _action("anywhere", "chat.set", "", "Set", "Set one sampling option", "set", "option value"),
@@ -120,7 +120,7 @@ ACTIONS: tuple[Action, ...] = (
     # -- prompt
     _action("prompt", "prompt.send", "enter", "Send", "Send the message", footer=True),
     _action("prompt", "prompt.newline", "ctrl+j shift+enter", "New line", "Begin a new line", footer=True),
-    _action("prompt", "prompt.escape", "escape", "Stop / transcript", "Stop the reply, else go to the transcript"),
+    _action("prompt", "prompt.escape", "escape", "Stop / transcript", "Stop reply or download, else to the transcript"),
     _action("prompt", "prompt.external", "ctrl+g", "$EDITOR", "Write the message in $EDITOR", "editor"),
     _action("prompt", "prompt.older", "ctrl+up alt+up", "Older", "Earlier prompt"),
     _action("prompt", "prompt.newer", "ctrl+down alt+down", "Newer", "Later prompt"),
@@ -132,7 +132,7 @@ ACTIONS: tuple[Action, ...] = (
     _action("edit", "edit.cancel", "escape", "Leave", "Leave without a change", footer=True),
     # -- transcript
     _action("transcript", "message.prompt", "i", "Prompt", "Back to the prompt", footer=True),
-    _action("transcript", "message.escape", "escape", "Stop / prompt", "Stop the reply, else back to the prompt"),
+    _action("transcript", "message.escape", "escape", "Stop / prompt", "Stop reply or download, else to the prompt"),
     _action("transcript", "message.next", "j", "Next", "Next message"),
     _action("transcript", "message.previous", "k", "Previous", "Previous message"),
     _action("transcript", "message.first", "g home", "First", "First message"),

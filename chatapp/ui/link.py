@@ -52,6 +52,11 @@ class EngineStatus:
     given: Mapping[str, object] = field(default_factory=dict[str, object])
     message: str = ""
 
+    @property
+    def can_be_stopped(self) -> bool:
+        """It waits for a download or a conversion; a load itself goes on to its end."""
+        return self.phase == "loading" and self.progress is not None and self.progress.stage != "load"
+
 
 class EngineLink:
     """One engine for the whole program; several conversations may use it.
@@ -90,8 +95,7 @@ class EngineLink:
 
     def stop(self) -> bool:
         """Stops the download or conversion that a load waits for. False if there is none."""
-        progress = self.status.progress
-        if self._client is None or not self._loading or progress is None or progress.stage == "load":
+        if self._client is None or not self._loading or not self.status.can_be_stopped:
             return False
         self._client.post(Cancel(self._client.next_request(), target=self._loading))
         return True

@@ -388,6 +388,33 @@ def test_html_has_the_numbers_of_each_token_and_the_alternatives_folded(store):
     assert "details" not in [tag for tag, _ in Page(registry.EXPORTERS["html"].write(transcript, tree=False)).tags]
 
 
+@pytest.mark.parametrize(
+    ("pieces", "folded", "answer"),
+    [
+        (("<think>", "two and", " two</", "think>", "\n\nFour."), "<think>two and two</think>", "\n\nFour."),
+        (("opened by the template</think>", " Four."), "opened by the template</think>", " Four."),
+        (("<think>", "not ended"), "<think>not ended", ""),
+        (("The tag <think> is written", " so.</think>"), None, "The tag <think> is written so.</think>"),
+    ],
+)
+@pytest.mark.parametrize("with_tokens", [True, False])
+def test_html_folds_the_reasoning_part(store, pieces, folded, answer, with_tokens):
+    session = store.new("tiny")
+    session.add_message("user", "What is </think> two and two?")
+    reply(session, *pieces)
+    transcript = transcript_of(session)
+    if not with_tokens:
+        transcript.tokens.clear()
+    text = registry.EXPORTERS["html"].write(transcript, tree=False)
+    found = re.search(r"<details><summary>Reasoning</summary>(.*?)</details>(.*?)</div>", text, re.DOTALL)
+    assert (found is not None) == (folded is not None)
+    assert text.count("</details>") == text.count("<details>") == (folded is not None)
+    if found:
+        assert "".join(Page(found[1]).data) == folded
+    last = found[2] if found else text.rpartition('<div class="text">')[2]
+    assert "".join(Page(last).data).rstrip("\n") == answer
+
+
 def test_words_can_be_read_on_the_hottest_ground_of_both_colour_schemes(store):
     """Contrast by WCAG 2.2, 1.4.3: at least 4.5 to 1."""
     text = registry.EXPORTERS["html"].write(heated(store), tree=False)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from html import escape
+from itertools import accumulate
 
 from chatapp.conversation.events import Message
 from chatapp.conversation.exchange.transcript import Transcript, children
@@ -13,6 +15,7 @@ from chatapp.scale import ENTROPY, LEVELS, VARENTROPY
 from chatapp.text import visible
 from chatapp.tokens import Token
 
+_THINK, _THOUGHT = "<think>", "</think>"
 _NAMES = {"system": "System", "user": "User", "assistant": "Assistant", "tool": "Tool"}
 
 _STYLE = """
@@ -79,7 +82,27 @@ def _section(transcript: Transcript, message: Message) -> str:
     tokens = transcript.tokens.get(message.id)
     name = _NAMES.get(message.role, message.role)
     heading = " · ".join(part for part in (name, message.model, message.created[:16].replace("T", " ")) if part)
-    return _message(heading, _heated(tokens) if tokens else _text(message.content))
+    return _message(heading, _content(message, tokens or ()))
+
+
+def _content(message: Message, tokens: Sequence[Token]) -> str:
+    """A message's text, with the heat of its tokens where they are known; its reasoning part folded."""
+    length = _reasoning(message.content) if message.role == "assistant" else 0
+    if not tokens:
+        reasoning, answer = _text(message.content[:length]), _text(message.content[length:])
+    else:
+        ends = list(accumulate(len(token.text) for token in tokens))
+        split = bisect_left(ends, length) + 1 if length else 0  # the token in which the part ends belongs to it
+        reasoning, answer = _heated(tokens[:split]), _heated(tokens[split:])
+    return f"<details><summary>Reasoning</summary>{reasoning}</details>{answer}" if length else answer
+
+
+def _reasoning(text: str) -> int:
+    """Characters of the reasoning part at a reply's start, its tags included; templates may have opened it before."""
+    if not text.lstrip().startswith(_THINK) and (_THINK in text or _THOUGHT not in text):
+        return 0
+    end = text.find(_THOUGHT)
+    return len(text) if end < 0 else end + len(_THOUGHT)
 
 
 def _message(heading: str, inner: str) -> str:

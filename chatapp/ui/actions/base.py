@@ -42,6 +42,10 @@ class Group:
         """Tells the person something for a few seconds."""
         self.screen.say(text, severity)
 
+    def halt(self) -> bool:
+        """Stops the reply, or the download that it or the person waits for; False where there is neither."""
+        return self.chat.stop() or self.workspace.link.stop()
+
     def target(self) -> str:
         """The message an action is about: the one under the cursor, else the last one.
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 class ChatActions(Group):
     def stop(self, argument: str) -> None:
-        if not self.chat.stop() and not self.workspace.link.stop():
+        if not self.halt():
             raise Refused("Nothing is being written or downloaded.")
 
     def system(self, argument: str) -> None:

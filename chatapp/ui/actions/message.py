@@ -22,7 +22,7 @@ class MessageActions(Group):
         self.screen.focus_prompt()
 
     def escape(self, argument: str) -> None:
-        if not self.chat.stop():
+        if not self.halt():
             self.screen.focus_prompt()
 
     def next(self, argument: str) -> None:

@@ -35,9 +35,8 @@ class PromptActions(Group):
         self.screen.prompt.area.type_text("\n")
 
     def escape(self, argument: str) -> None:
-        if self.chat.stop() or self.workspace.link.stop():
-            return
-        self.screen.focus_transcript()
+        if not self.halt():
+            self.screen.focus_transcript()
 
     def external(self, argument: str) -> None:
         area = self.screen.prompt.area

@@ -35,6 +35,8 @@ class Part:
 def parts(chat: Chat, engine: EngineStatus, workspace: Workspace, bits: bool = False) -> list[Part]:
     """What the status line says now, from left to right."""
     found = [Part(visible(_model(engine)), "$text", 0), _state(chat, engine)]
+    if engine.can_be_stopped:
+        found.append(Part("Esc stops it", rank=1))
     if engine.loaded is not None and engine.loaded.parallel:
         found.append(Part(engine.loaded.parallel, rank=2))
     if workspace.elsewhere:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncGenerator
 from pathlib import Path
 
+import pytest
+
 from chatapp.protocol import AnyEvent, Cancel, Failed, Load, Progress
 from tests.ui.app.stage import stage
 from tests.ui.fake_engine import FakeEngine
@@ -25,13 +27,16 @@ class Downloading(FakeEngine):
             yield event
 
 
-async def test_escape_stops_the_download_and_f5_takes_it_up(tmp_path: Path) -> None:
+@pytest.mark.parametrize("action", ["prompt.escape", "message.escape", "chat.stop"])
+async def test_every_stop_stops_the_download_and_f5_takes_it_up(tmp_path: Path, action: str) -> None:
     engine = Downloading()
     async with stage(tmp_path, engine, ready=False) as on:
         link = on.workspace.link
         await on.until(lambda: link.status.progress is not None)
-        await on.press("escape")
+        await on.until(lambda: "Esc stops it" in str(on.screen.status.render()))
+        await on.screen.run(action)
         await on.until(lambda: link.status.phase == "failed")
+        await on.until(lambda: "Esc stops it" not in str(on.screen.status.render()))
         assert "was stopped; what is there is used when it starts again" in link.status.message
         [cancel] = engine.asked(Cancel)
         assert cancel.target == engine.asked(Load)[0].request
