@@ -73,6 +73,7 @@ class Talk:
     said: list[Said] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     guessed: int = 0
+    seed: int = 0
     cache_file: str | None = None
     conversation: str = "c"
 
@@ -118,6 +119,7 @@ class Talk:
         self.said.append(Said(step, facts, [token for tokens in by_candidate for token in tokens]))
         if scored := _scored(events):
             self.said.append(Said(f"{step}, its prompt", (), scored))
+        self.seed = ended[0].seed
         self.guessed += sum(end.drafted for end in ended)
         self.notes += [event.message for event in [*told, *events] if isinstance(event, Note)]
         if len(ended) > 1:

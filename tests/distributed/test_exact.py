@@ -16,11 +16,12 @@ from tests.models.test_loading import make_adapter
 #: Two words only, of which a random model makes something that can be guessed in part.
 REPEATING: dict[str, Any] = {"logit_bias": {17: 40.0, 18: 40.0}, "max_tokens": 40}
 
-#: Another rank's machine has other settings; rank 0's count.
+#: Another rank's machine has other settings and another matrix library; rank 0's count.
 OTHER_MACHINE = """
 import os
 if os.environ.get("MLX_RANK") == "1":
     os.environ["CHATAPP_CONFIG_DIR"] = os.path.dirname(__file__)
+    os.environ["CHATAPP_BLAS"] = "stock"
 """
 
 
@@ -48,10 +49,14 @@ async def test_three_ranks_with_the_default_model(start: Start, default_model_di
     assert_took_place(three, 96)
 
 
-async def test_guesses_are_checked_alike(start: Start, divisible_model: Path, tmp_path: Path):
+async def test_guesses_are_checked_alike(
+    start: Start, divisible_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     """On two ranks prompt lookup and a draft model give the reply of the plain loop on one."""
     question = Turn("user", "one, two, three, four, one, two, three, four, one, two, three,")
     model = write_deeper(tmp_path / "deeper", divisible_model, 12)
+    (tmp_path / "sitecustomize.py").write_text(OTHER_MACHINE)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     one, two = await start(1), await start(2)
     said: list[list[Said]] = []
     for engine, draft in ((one, None), (two, "lookup"), (two, str(divisible_model))):
@@ -64,6 +69,11 @@ async def test_guesses_are_checked_alike(start: Start, divisible_model: Path, tm
         said.append(talk.said)
     assert_alike(said[0], said[1])
     assert_alike(said[0], said[2])
+    # Each rank draws a seed of its own then: rank 0's counts, also for what is guessed.
+    await talk.reply("without a seed", question, sampling=Sampling(temperature=0.7, **REPEATING))
+    again = Talk(one)
+    await again.reply("again", question, sampling=Sampling(temperature=0.7, seed=talk.seed, **REPEATING))
+    assert again.said[-1].ids == talk.said[-1].ids
 
 
 def write_odd(folder: Path) -> Path:
