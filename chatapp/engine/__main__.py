@@ -101,7 +101,9 @@ def _group(notes: int) -> Ranks:
 
     progress = Progress(notes)
     progress.reach()
+    log.info("looks for the other ranks")
     group = Group(mx.distributed.init(strict=True), progress)
+    log.info("has found the other ranks")
     for name in ("MLX_HOSTFILE", "MLX_IBV_DEVICES"):  # temporary files of mlx.launch, which nobody else removes
         if path := os.environ.get(name):
             Path(path).unlink(missing_ok=True)

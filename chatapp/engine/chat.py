@@ -33,6 +33,9 @@ _CPU_CHUNK, _GPU_CHUNK = 128, 512
 #: Bytes of weights times tokens that the slowest machine worth using reads of a prompt in a second.
 _CPU_PACE, _GPU_PACE = 20e9, 500e9
 
+#: Bytes of weights that the slowest disk worth using reads in a second.
+_DISK_PACE = 20e6
+
 #: Of the ranks' methods the last in this order is what happens to the model as a whole.
 _METHODS: tuple[Method, ...] = get_args(Method)
 
@@ -79,6 +82,8 @@ class Chat:
         """
         ranks = reply.ranks
         share = Share.of(request.model, ranks, reply.progress)
+        if share:
+            ranks.expect(share.largest_file / _DISK_PACE)  # weights are read one by one, and none is larger than that
         loaded = ranks.together(lambda report: loading.load(request, report, share), reply.progress)
         chat = cls(loaded, request, _budgets(loaded, ranks), ranks)
         reply.send(chat._facts(request))

@@ -76,6 +76,7 @@ class Keeper:
             [*command, "--rank", str(rank), "--notes", str(shared)], stdin=leash, pass_fds=[shared]
         )
         os.close(leash)
+        log.info("has started this rank")
         self._stopped: float | None = None
         self._told = False
         self._busy = psutil.Process(self._process.pid)

@@ -92,5 +92,6 @@ class Progress:
         self.reach()
 
     def expect(self, seconds: float) -> None:
-        """A step of this model may take so long before one has been measured, if that is more than usual."""
-        self._working = max(WORKING, seconds)
+        """From now on a step may take so long before one has been measured, if that is more than usual."""
+        self._working = self._allowed = max(WORKING, seconds)
+        self.reach()

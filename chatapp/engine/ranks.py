@@ -85,7 +85,7 @@ class Ranks(Protocol):
         ...
 
     def expect(self, seconds: float) -> None:
-        """The longest that one step of the loaded model should take, before one has been measured."""
+        """From now on one step should take so many seconds at most, before one has been measured; all ranks call it."""
         ...
 
     def total(self, array: mx.array) -> mx.array:

@@ -79,6 +79,7 @@ class Server:
 
     def _answer(self, request: AnyRequest) -> None:
         reply = Reply(request.request, self._client, self._ranks)
+        log.info("begins %s", type(request).__name__)  # what a process was at when it was lost
         try:
             self._carry_out(request, reply)
         except ChatappError as error:

@@ -60,6 +60,11 @@ class Share:
         counts = {kind: count for kind, count in zip(ITEM_BYTES, sums, strict=True) if count}
         return cls(ready, ranks.rank, ranks.size, ranks.least(fit.available_bytes() // ranks.here), counts)
 
+    @property
+    def largest_file(self) -> int:
+        """Size of the largest file of weights here, in bytes."""
+        return max(path.stat().st_size for path in self.ready.folder.glob("*.safetensors"))
+
 
 def _counts(ready: Fetched, ranks: Ranks) -> list[int]:
     """Stored elements by type: those of this rank's layers, and on rank 0 also those that belong to no layer."""

@@ -158,7 +158,8 @@ class Chatting:
 
         await _until(noticed)
         seconds = time.monotonic() - began
-        words = re.compile(rf"Rank {rank} on 127\.0\.0\.1 {how}.*; start the engine again\. Its log .* (ends|is empty)")
+        last = rf"Its log .* ends: .*rank {rank} on "
+        words = re.compile(rf"Rank {rank} on 127\.0\.0\.1 {how}.*; start the engine again\. {last}")
         await _until(lambda: words.match(self._link.status.message), lambda: self._link.status.message)
         return seconds
 
@@ -168,7 +169,8 @@ class Chatting:
         with contextlib.closing(Store().open(chat.id, read_only=True)) as session:
             saved = [(message.role, message.content) for message in session.conversation.path()]
         assert question.content in (SHORT, LONG)
-        assert saved == [("user", question.content), *([("assistant", shown)] if shown else [])]
+        expected = [("user", question.content), *([("assistant", shown)] if shown else [])]
+        assert saved == expected, f"{saved} instead of {expected}"
 
     async def _one_key(self, before: Chat) -> None:
         """F5, and the next answer is that of one process."""

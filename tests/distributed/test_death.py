@@ -122,14 +122,18 @@ async def held_up(engine: Engine, moment: str, hub: FakeHub) -> dict[int, psutil
     ranks = await asyncio.wait_for(all_ranks(engine.pid), PATIENCE)
     while moment == "meeting" and not (meets(ranks[0]) and meets(ranks[1])):
         await asyncio.sleep(0.05)
-    if moment != "meeting":
-        await engine.hello()
+    while moment != "meeting" and engine.log.read_text().count("begins Load") < RANKS:
+        await asyncio.sleep(0.05)
     while moment == "downloading" and len(hub.asked("GET /cdn/model.safetensors")) < RANKS:
         await asyncio.sleep(0.05)
     return ranks
 
 
-@pytest.mark.parametrize("moment", ["meeting", "loading", "downloading"])
+#: The rank's last ones, by moment.
+WORDS = {"meeting": "looks for the other ranks", "loading": "begins Load", "downloading": "begins Load"}
+
+
+@pytest.mark.parametrize("moment", WORDS)
 async def test_a_rank_that_is_stopped_is_noticed(
     divisible_model: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, moment: str
 ):
@@ -150,7 +154,9 @@ async def test_a_rank_that_is_stopped_is_noticed(
         ranks = await held_up(engine, moment, hub)
         processes = family(engine.pid)
         ranks[1].send_signal(signal.SIGSTOP)
-        with pytest.raises(EngineLost, match=r"Rank 1 on 127.0.0.1 was stopped by a signal; .* Its log"):
+        with pytest.raises(
+            EngineLost, match=r"Rank 1 on 127.0.0.1 was stopped by a signal; .* ends: .*rank 1 on .*" + WORDS[moment]
+        ):
             await asyncio.wait_for(loading, PATIENCE)
         await engine.close()
         await assert_gone(processes)

@@ -54,8 +54,11 @@ def test_waiting_is_short_and_work_may_be_long(clock: list[float]):
     progress.reach()
     assert patience(progress, clock) == WORKING
     progress.expect(1000.0)
+    assert patience(progress, clock) == 1000
     progress.begin()
     assert patience(progress, clock) == 1000
+    progress.expect(1.0)
+    assert patience(progress, clock) == WORKING
 
 
 @pytest.mark.parametrize(("took", "may_take"), [(0.25, REPEATED), (15.0, 120.0)])
