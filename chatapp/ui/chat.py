@@ -13,22 +13,17 @@ from typing import Any
 
 import msgspec
 
-from chatapp import paths
 from chatapp.conversation.events import Message
 from chatapp.conversation.session import ConversationSession
 from chatapp.errors import ChatappError
 from chatapp.protocol import (
     Choose,
     Ended,
-    Forecast,
     Forecasted,
     Generate,
-    Leave,
     Loaded,
-    Role,
     Sampling,
     Started,
-    Turn,
 )
 from chatapp.settings import Settings
 from chatapp.tokens import Alternative, Token
@@ -36,10 +31,8 @@ from chatapp.ui.asking import Asking
 from chatapp.ui.changes import Change, Rebuilt, Refused
 from chatapp.ui.link import EngineLink
 from chatapp.ui.reply import Job, Reply
+from chatapp.ui.requests import Requests
 from chatapp.ui.scores import PromptScores
-
-#: Id under which the system message is shown and edited; it is no message of the tree.
-SYSTEM = "system"
 
 
 class Chat:
@@ -61,7 +54,7 @@ class Chat:
         self.ended: Ended | None = None
         self.scores = PromptScores()
         self._link = link
-        self._settings = settings
+        self._requests = Requests(session, settings)
         self._task: asyncio.Task[None] | None = None
         self._generation = 0
         self._candidates: dict[str, Ended] = {}
@@ -120,13 +113,17 @@ class Chat:
 
     @property
     def sampling(self) -> Sampling:
-        """The sampling options in force: the person's defaults with this conversation's over them."""
-        own = msgspec.to_builtins(self._settings.sampling)
-        return msgspec.convert({**own, **self.option("sampling", {})}, Sampling, strict=False)
+        """The sampling options in force; see `Requests`."""
+        return self._requests.sampling
+
+    @property
+    def scores_prompts(self) -> bool:
+        """Whether messages that are read get their heat too."""
+        return self._requests.scores_prompts
 
     def option(self, name: str, default: Any) -> Any:
         """A setting of this conversation."""
-        return self.session.conversation.settings.get(name, default)
+        return self._requests.option(name, default)
 
     def set_option(self, name: str, value: Any) -> None:
         """Changes a setting of this conversation; None takes it away."""
@@ -265,51 +262,20 @@ class Chat:
         number, loaded = self._asking.number(), self._link.status.loaded
         if number is None or loaded is None or self.busy:
             return None
-        turns = await self._edited(loaded, id, content, keep_following)
-        if not turns:
+        request = await self._requests.forecast(number, loaded, id, content, keep_following)
+        if request is None:
             return None
-        request = Forecast(
-            number,
-            self.id,
-            turns,
-            continue_last=turns[-1].role == "assistant",
-            cache_file=self.cache_file,
-            thinking=self.option("thinking", self._settings.thinking),
-        )
         try:
             answer = await self._asking.ask(request)
         except ChatappError as error:
             return str(error)
         return answer if isinstance(answer, Forecasted) else None
 
-    async def _edited(self, loaded: Loaded, id: str, content: str, keep_following: bool) -> tuple[Turn, ...]:
-        """The conversation after an edit; empty where there is nothing to answer or to go on with."""
-        shown = await self._turns(loaded, self.session.conversation.head)
-        if id == SYSTEM:
-            system = (Turn("system", content.strip()),) if content.strip() else ()
-            rest = tuple(turn for turn in shown if turn.role != "system")
-            return (*system, *rest) if rest else ()
-        message = self.session.conversation.messages.get(id)
-        if message is None:
-            return ()
-        turns = (*await self._turns(loaded, message.parent), Turn(_role(message), content))
-        return (*turns, *shown[len(turns) :]) if keep_following else turns
-
-    @property
-    def cache_file(self) -> str | None:
-        """Where the engine keeps this conversation's prompt cache over restarts; None if there shall or can be none."""
-        if not self._settings.cache.disk:
-            return None
-        try:
-            return str(paths.prompt_cache(self.id))
-        except paths.FolderError:
-            return None
-
     async def leave(self) -> None:
         """Tells the engine that the conversation is not shown any more; it saves what it has read of it."""
         number = self._asking.number()
         if number is not None and self.started is not None:
-            await self._asking.have(Leave(number, self.id, self.cache_file))
+            await self._asking.have(self._requests.leave(number))
 
     def leave_soon(self, removed: bool = False) -> None:
         """As `leave`, without waiting; `at_rest` when it is done.
@@ -319,7 +285,7 @@ class Chat:
         """
         number = self._asking.number()
         if number is not None and (self.started is not None or removed):
-            self._asking.have_soon(Leave(number, self.id, self.cache_file, removed))
+            self._asking.have_soon(self._requests.leave(number, removed))
 
     @property
     def at_rest(self) -> bool:
@@ -345,45 +311,12 @@ class Chat:
 
     async def _request(self, number: int, loaded: Loaded, job: Job) -> Generate:
         self._generation = number
-        last = job.continues or job.parent
-        turns = await self._turns(loaded, last)
-        path = [message.id for message in self.session.conversation.path(last)] if last is not None else []
-        self.scores.expect([*(None for _ in range(len(turns) - len(path))), *path])
-        if job.given:
-            text = "".join(token.text for token in job.given)
-            turns += (Turn("assistant", text, tuple(token.id for token in job.given)),)
-        return Generate(
-            number,
-            conversation=self.id,
-            turns=turns,
-            sampling=self.sampling,
-            continue_last=job.continues is not None or bool(job.given),
-            candidates=job.candidates,
-            alternatives=self._settings.alternatives,
-            attention=self.option("attention", self._settings.attention),
-            pause_above=self.option("pause_above", None),
-            cache_file=self.cache_file,
-            score_prompt=self.scores_prompts,
-            thinking=self.option("thinking", self._settings.thinking),
-        )
-
-    @property
-    def scores_prompts(self) -> bool:
-        """Whether messages that are read get their heat too."""
-        return bool(self.option("score", self._settings.heat.prompt))
+        return await self._requests.generate(number, loaded, job, self.scores.expect)
 
     def tokens(self, message: Message) -> Sequence[Token]:
         """What is known about the tokens of a message."""
         sampled = self.session.tokens(message.id) if message.role == "assistant" else ()
         return self.scores.over(message.id, message.content, sampled) if self.scores_prompts else sampled
-
-    async def _turns(self, loaded: Loaded, to: str | None) -> tuple[Turn, ...]:
-        if to is None:
-            system = self.session.conversation.system
-            return (Turn("system", system),) if system else ()
-        for _ in self.session.reading(loaded.model, to=to):
-            await asyncio.sleep(0)  # keys are served while a long conversation is read
-        return self.session.turns(loaded.model, to=to)
 
     # -- checks
 
@@ -427,7 +360,3 @@ def picked(instead_of: Token, alternative: Alternative) -> Token:
         surprisal=-alternative.logprob,
         state="picked",
     )
-
-
-def _role(message: Message) -> Role:
-    return msgspec.convert(message.role, Role)

@@ -11,8 +11,9 @@ from chatapp.conversation.events import Message
 from chatapp.conversation.store import OPEN_ELSEWHERE
 from chatapp.protocol import Role, Started
 from chatapp.tokens import Finish, Token
-from chatapp.ui.chat import SYSTEM, Chat
+from chatapp.ui.chat import Chat
 from chatapp.ui.reply import Reply
+from chatapp.ui.requests import SYSTEM
 from chatapp.ui.transcript import Memory, MessageView, TokenMap
 
 

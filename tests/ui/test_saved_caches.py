@@ -14,8 +14,8 @@ from chatapp.conversation.store import Store
 from chatapp.protocol import Forecast, Forecasted, Leave, Load, Note
 from chatapp.settings import Settings
 from chatapp.ui.changes import Said
-from chatapp.ui.chat import SYSTEM
 from chatapp.ui.link import EngineLink
+from chatapp.ui.requests import SYSTEM
 from chatapp.ui.workspace import Workspace
 from tests.ui.app.stage import stage
 from tests.ui.fake_engine import FakeEngine

@@ -11,7 +11,7 @@ import msgspec
 from chatapp.protocol import Sampling
 from chatapp.ui.actions.base import Group
 from chatapp.ui.changes import Refused
-from chatapp.ui.views import SYSTEM
+from chatapp.ui.requests import SYSTEM
 
 if TYPE_CHECKING:
     from chatapp.conversation.session import ConversationSession

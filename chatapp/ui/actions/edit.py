@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from chatapp.ui.actions.base import Group
 from chatapp.ui.changes import Refused
-from chatapp.ui.chat import SYSTEM
+from chatapp.ui.requests import SYSTEM
 from chatapp.ui.widgets.edit_box import Editing
 
 

@@ -10,7 +10,7 @@ from chatapp.ui import clipboard
 from chatapp.ui.actions.base import Group
 from chatapp.ui.changes import Refused
 from chatapp.ui.heat import Heat
-from chatapp.ui.views import SYSTEM
+from chatapp.ui.requests import SYSTEM
 
 _FENCE = regex.compile(r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(.*?)(?:^ {0,3}\1[`~]*[ \t]*$|\Z)", regex.MULTILINE | regex.DOTALL)
 

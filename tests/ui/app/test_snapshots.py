@@ -41,6 +41,7 @@ async def settle(s: Stage, pilot: Pilot) -> None:
     s.pilot = pilot
     await s.until(lambda: s.app.chat_screen and s.app.screen is s.app.chat_screen)
     await s.until(lambda: s.workspace.link.status.phase == "ready" and s.screen.transcript.settled)
+    await s.until(lambda: s.screen.transcript.is_vertical_scroll_end)  # Textual scrolls a frame later
     s.screen.prompt.area.cursor_blink = False
 
 
