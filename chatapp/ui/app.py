@@ -13,6 +13,7 @@ from textual import events
 from textual.app import App
 from textual.driver import Driver
 from textual.drivers.linux_driver import LinuxDriver
+from textual.errors import NoWidget
 from textual.filter import LineFilter
 
 from chatapp.settings import Settings
@@ -72,13 +73,23 @@ class ChatApp(App[object]):
         return FirstScreen()
 
     async def on_event(self, event: events.Event) -> None:
-        """Keys and pastes pass one by one; see `KeyOrder`. What comes while the app ends finds no screen any more."""
+        """Keys and pastes pass one by one; see `KeyOrder`. What finds nothing any more that it is for is dropped."""
         if isinstance(event, events.InputEvent | events.Paste) and not self.screen_stack:
+            return  # the app ends
+        if isinstance(event, events.MouseDown | events.MouseMove) and self._is_over_what_was(event):
             return
         if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
             await self._key_order.take(event)
         else:
             await super().on_event(event)
+
+    def _is_over_what_was(self, event: events.MouseEvent) -> bool:
+        """Whether the mouse is over a widget that is removed already, and still on the screen until the next frame."""
+        try:
+            widget, _ = self.get_widget_at(event.x, event.y)
+        except NoWidget:
+            return False
+        return not widget.is_attached
 
     def on_mount(self) -> None:
         self.call_after_refresh(self._begin)
