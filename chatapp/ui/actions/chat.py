@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,12 +96,17 @@ class ChatActions(Group):
         if not session.conversation.messages:
             raise Refused("There is nothing to export yet.")
         path = Path(argument or f"{file_name(session.conversation.title)}.html").expanduser().absolute()
-        text = exporter(format_of(path.suffix)).write(transcript_of(session), tree=False)
-        try:
-            path.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise Refused(f"{path} cannot be written: {error.strerror}.") from error
-        self.say(f"Written to {path}.")
+        write, transcript = exporter(format_of(path.suffix)).write, transcript_of(session)
+
+        async def export() -> None:  # a page of a long conversation takes seconds
+            text = await asyncio.to_thread(write, transcript, tree=False)
+            try:
+                path.write_text(text, encoding="utf-8")
+            except OSError as error:
+                raise Refused(f"{path} cannot be written: {error.strerror}.") from error
+            self.say(f"Written to {path}.")
+
+        self.screen.work(export)
 
     def retry_save(self, argument: str) -> None:
         if self.chat.session.trouble is None:

@@ -324,10 +324,12 @@ async def test_the_conversation_is_exported_with_its_heat(tmp_path, monkeypatch)
     async with stage(tmp_path / "chats") as s:
         await s.say("one <script>")
         await s.say("/export out.html")
+        await s.until(lambda: any("out.html" in text for text in s.said))
         page = (tmp_path / "out.html").read_text()
         assert "one &lt;script&gt;" in page
         assert "said" in page
         await s.say("/export out.md")
+        await s.until(lambda: any("out.md" in text for text in s.said))
         assert "one" in (tmp_path / "out.md").read_text()
         await s.say("/export out.xyz")
         assert any(".xyz" in text for text in s.said)
