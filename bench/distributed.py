@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -29,18 +30,22 @@ from chatapp.launch import Hosts
 from chatapp.models.registry import DEFAULT_MODEL
 from chatapp.protocol import Ended, Generate, Load, Loaded, Sampling, Turn
 
+#: The end of a turn, in both models' vocabularies.
+END = 2
+
 PROMPT = Turn("user", "Write a long story about a lighthouse keeper who finds a map. " * 6)
 
 
 async def rate(model: str, ranks: int, tokens: int, rounds: int) -> dict[str, object]:
-    """Median decode and prompt rates, in tokens per second."""
+    """Median decode and prompt rates, in tokens per second; the first of the rounds is not counted."""
     engine = await Engine.start(hosts=Hosts.here(ranks) if ranks > 1 else None)
     try:
         loaded = await engine.ask(Load(engine.next_request(), model, max_kv_size=2048))
         assert isinstance(loaded, Loaded)
         ends: list[Ended] = []
         for number in range(rounds + 1):  # the first warms up
-            sampling = Sampling(temperature=1.0, seed=number, max_tokens=tokens if number else 4)
+            endless = {END: -1000.0}
+            sampling = Sampling(temperature=1.0, seed=number, max_tokens=tokens if number else 4, logit_bias=endless)
             async for event in engine.request(Generate(engine.next_request(), "", (PROMPT,), sampling)):
                 if isinstance(event, Ended):
                     ends.append(event)
@@ -58,7 +63,12 @@ def collectives(model: str, ranks: int) -> dict[str, float]:
     command = Hosts.here(ranks).command("")
     script = [sys.executable, "-m", "bench.distributed", "--measure", model]
     launched = [*command[: command.index("--") + 1], *script]
-    done = subprocess.run(launched, capture_output=True, text=True, check=True, stdin=sys.stdin)
+    theirs, ours = os.pipe()  # the ranks end when their standard input does
+    try:
+        done = subprocess.run(launched, capture_output=True, text=True, check=True, stdin=theirs)
+    finally:
+        os.close(theirs)
+        os.close(ours)
     return json.loads(next(line for line in done.stdout.splitlines() if line.startswith("{")))
 
 
