@@ -1,6 +1,7 @@
 """Copies text: by the system's own program where there is one, else by the terminal (OSC 52).
 
-OSC 52 does not get through Terminal.app and most tmux settings, so it is the last resort.
+OSC 52 does not get through Terminal.app and most tmux settings, so it is the last resort; tmux takes the text itself
+and hands it on to the terminal.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ _PROGRAMS = (
 )
 
 
+_TMUX = ("tmux", ["tmux", "load-buffer", "-w", "-"], "TMUX")
+
+
 def program(environment: Mapping[str, str] = os.environ) -> list[str] | None:
     """The command that takes text for the clipboard on its stdin; None if there is none here."""
-    if environment.get("SSH_TTY"):
-        return None  # the clipboard that counts is at the other end of the line: only the terminal reaches it
-    for name, command, variable in _PROGRAMS:
+    # Over SSH the clipboard that counts is at the other end of the line: only the terminal reaches it.
+    programs = (_TMUX,) if environment.get("SSH_TTY") else (*_PROGRAMS, _TMUX)
+    for name, command, variable in programs:
         if (not variable or environment.get(variable)) and shutil.which(name):
             return command
     return None
