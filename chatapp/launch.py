@@ -66,9 +66,9 @@ class State(IntEnum):
     """How a rank is."""
 
     FINE = 0
-    #: The main thread takes longer for the present step than it may.
+    #: It computes, for longer than the present step may take. So does a rank that waits for another in a collective.
     LATE = 1
-    #: It does so and computes nothing meanwhile. A rank that waits for another one in a collective keeps a core busy.
+    #: The present step takes longer than it may, and it computes nothing.
     ASLEEP = 2
     #: The process was stopped by a signal.
     STOPPED = 3
@@ -240,9 +240,9 @@ class _Output:
 
     def lost(self) -> bool:
         """Whether a rank has ended, was stopped, has gone silent or stuck."""
-        late = any(state in (State.LATE, State.ASLEEP) for state in self._states)
-        late = late and time.monotonic() - self._held_up > _CATCHING_UP
-        return late or bool(self.exits) or self.clear()
+        hanging = State.ASLEEP in self._states or all(state is State.LATE for state in self._states)
+        hanging = hanging and time.monotonic() - self._held_up > _CATCHING_UP
+        return hanging or bool(self.exits) or self.clear()
 
     def clear(self) -> bool:
         """Whether it is known which rank was lost, without hearing of the others."""

@@ -45,8 +45,12 @@ _PLACE = re.compile(r'File "(.+)", line (\d+) in (.+)')
 
 _SECOND = 1.0
 
-#: A rank that has computed for so long while it was late, in seconds, does not sleep.
+#: A rank that is late and has computed for less than that in the present step, in seconds, sleeps.
 _COMPUTING = 0.5
+
+#: One that does not sleep is late when it has computed for this share of what it may take: where others keep the machine
+#: busy, a step takes longer by the clock.
+_SHARE = 0.5
 
 #: A rank may be stopped for so long, in seconds, before that is told: a debugger stops for a moment what it looks at.
 _STOPPED = 2.0
@@ -125,7 +129,10 @@ class Keeper:
             return State.STOPPED if time.monotonic() - self._stopped >= _STOPPED else State.FINE
         if not self._progress.late:
             return State.FINE
-        return State.LATE if computed - self._computed >= _COMPUTING else State.ASLEEP
+        computed -= self._computed
+        if computed < _COMPUTING:
+            return State.ASLEEP
+        return State.LATE if computed >= self._progress.allowed * _SHARE else State.FINE
 
     def _heed(self, signals: bytes) -> None:
         for number in signals:

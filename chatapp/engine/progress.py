@@ -26,8 +26,8 @@ WORKING = 60.0
 REPEATED = 20.0
 _TIMES = 8.0
 
-#: Of the shared memory: the number of the step, and the time by which the next one is due.
-BYTES = 16
+#: Of the shared memory: the number of the step, the time by which the next one is due, and how long it may take.
+BYTES = 24
 
 
 class Progress:
@@ -42,7 +42,8 @@ class Progress:
         """
         memory = memoryview(mmap.mmap(descriptor, BYTES))
         self._step = memory[:8].cast("q")
-        self._due = memory[8:].cast("d")
+        self._due = memory[8:16].cast("d")
+        self._shared = memory[16:].cast("d")
         self._allowed = STARTING
         self._working = WORKING
         self._measured: float | None = None
@@ -61,15 +62,21 @@ class Progress:
         """Whether the main thread takes longer than it may."""
         return time.monotonic() > self._due[0]
 
+    @property
+    def allowed(self) -> float:
+        """How long the present step may take, in seconds."""
+        return self._shared[0]
+
     def start(self) -> None:
         """The rank is started: it imports MLX."""
+        # What is due is one number, written at once, so that nobody reads a new limit with the time of an old step.
         self._due[0] = time.monotonic() + self._allowed
+        self._shared[0] = self._allowed
 
     def reach(self) -> None:
         """The main thread has come further."""
         self._step[0] += 1
-        # One number, written at once, so that nobody reads a new limit with the time of an old step.
-        self._due[0] = time.monotonic() + self._allowed
+        self.start()
 
     def wait(self) -> None:
         """It waits for a request."""

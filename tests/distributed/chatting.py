@@ -72,6 +72,7 @@ class Chatting:
         self._chance = chance
         self._engines: list[Engine] = []
         self._judge: Engine | None = None
+        self._broken: list[Chat] = []
         self._store = Store()
         self._link = EngineLink(self._start, self._load)
         settings = Settings(model=self._model, sampling=Sampling(temperature=0.0))
@@ -95,12 +96,24 @@ class Chatting:
         if self._judge:
             await self._judge.close()
 
+    async def go_on(self) -> None:
+        """F5; then the next answers in the conversations that were broken off are those of one process."""
+        if not self._broken:
+            return
+        self._link.restart()
+        await asyncio.wait_for(self._link.ready(), PATIENCE)
+        for chat in self._broken:
+            await self._assert_answers(chat)
+        self._broken = []
+
     async def lost(self, rank: int, moment: str, kill: bool) -> Death:
-        """Kills a rank or its keeper at a moment, or stops the rank; all that was said is there then, one key helps.
+        """Kills a rank or its keeper at a moment, or stops the rank; all that was said is there then.
 
         Raises:
             AssertionError: It was not noticed, or something was lost.
         """
+        if moment not in EARLY:
+            await self.go_on()
         chat = self._workspace.new()
         chat.set_option("sampling", {"temperature": 0, "max_tokens": 400, "logit_bias": {END: -1000.0}})
         ranks = await self._reach(moment, chat, rank)
@@ -119,7 +132,7 @@ class Chatting:
         seconds = await self._noticed(rank, "was killed" if kill else "was stopped by a signal")
         await asyncio.wait_for(chat.settled(), PATIENCE)
         self._assert_saved(chat)
-        await self._one_key(chat)
+        self._broken.append(chat)
         return Death(how, seconds, where, [*processes, *ranks.values()])
 
     async def _reach(self, moment: str, chat: Chat, rank: int) -> dict[int, psutil.Process]:
@@ -169,13 +182,11 @@ class Chatting:
         with contextlib.closing(Store().open(chat.id, read_only=True)) as session:
             saved = [(message.role, message.content) for message in session.conversation.path()]
         assert question.content in (SHORT, LONG)
-        expected = [("user", question.content), *([("assistant", shown)] if shown else [])]
-        assert saved == expected, f"{saved} instead of {expected}"
+        assert saved[0] == ("user", question.content), saved
+        # A reply of which nothing can be shown yet, half a character, may be there or not.
+        assert saved[1:] in ([("assistant", shown)], [] if not shown else None), f"{saved}, but {shown!r} was shown"
 
-    async def _one_key(self, before: Chat) -> None:
-        """F5, and the next answer is that of one process."""
-        self._link.restart()
-        await asyncio.wait_for(self._link.ready(), PATIENCE)
+    async def _assert_answers(self, before: Chat) -> None:
         chat = self._workspace.open(before.id)
         chat.set_option("sampling", {"temperature": 0, "max_tokens": 8})
         path = chat.path()

@@ -96,6 +96,7 @@ async def test_each_rank_killed_in_turn_at_random_moments(divisible_model: Path)
             f"{number}: {death.how} {rank}, {moment} ({death.where}), noticed after {death.seconds:.1f} s", flush=True
         )
         deaths.append(death)
+    await chatting.go_on()
     await chatting.close()
     await asyncio.to_thread(assert_none_left)
     print(f"{KILLS} kills, noticed within {max(death.seconds for death in deaths[:KILLS]):.1f} s")

@@ -180,7 +180,8 @@ UNCLEAR = "The ranks are alive, but wait"
 @pytest.mark.parametrize(
     ("steps", "states", "words"),
     [
-        ((9, 7, 9), (State.FINE, State.FINE, State.LATE), BEHIND),
+        ((9, 7, 9), (State.LATE, State.ASLEEP, State.FINE), BEHIND),
+        ((9, 7, 9), (State.LATE, State.LATE, State.LATE), BEHIND),
         ((7, 7, 7), (State.LATE, State.LATE, State.LATE), UNCLEAR),
         ((7, 7, 7), (State.LATE, State.ASLEEP, State.LATE), BEHIND),
         ((9, 7, 7), (State.ASLEEP, State.ASLEEP, State.LATE), BEHIND),
@@ -197,6 +198,13 @@ def test_a_rank_that_is_alive_and_hangs_is_the_one_that_is_behind_or_else_sleeps
     assert output.lost()
     assert not output.clear()
     assert launch._sentence(output, HOSTS, Path("missing")).startswith(words)
+
+
+def test_a_rank_that_waits_for_a_slow_one_is_not_lost():
+    """The slow one computes, on a machine that others keep busy."""
+    output = launch._Output(2, list)
+    list(output.lines(launch.beat(0, 9, State.LATE) + launch.beat(1, 8)))
+    assert not output.lost()
 
 
 def test_ranks_that_waited_for_a_client_that_was_held_up_are_not_lost(monkeypatch: pytest.MonkeyPatch):
