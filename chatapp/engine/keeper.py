@@ -48,8 +48,8 @@ _SECOND = 1.0
 #: A rank that is late and has computed for less than that in the present step, in seconds, sleeps.
 _COMPUTING = 0.5
 
-#: One that does not sleep is late when it has computed for this share of what it may take: where others keep the machine
-#: busy, a step takes longer by the clock.
+#: One that does not sleep is late when it has computed for this share of what it may take: where others keep it
+#: from computing, a step takes longer by the clock.
 _SHARE = 0.5
 
 #: A rank may be stopped for so long, in seconds, before that is told: a debugger stops for a moment what it looks at.
