@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 
+from textual import work
 from textual.await_complete import AwaitComplete
 from textual.command import CommandList, CommandPalette, DiscoveryHit, Hit, Hits, Provider
 
 from chatapp.ui.keymap import Action
+
+#: Textual's search, without the worker that it makes of itself.
+_gather: Callable[[CommandPalette, str], Awaitable[None]] = CommandPalette._gather_commands.__wrapped__  # type: ignore[attr-defined]
 
 
 class Palette(CommandPalette):
@@ -16,6 +21,11 @@ class Palette(CommandPalette):
     def dismiss(self, result: None = None) -> AwaitComplete:
         """Leaves once, as `chatapp.ui.screens.dialog.Dialog` does."""
         return super().dismiss(result) if self.is_active else AwaitComplete.nothing()
+
+    @work(exclusive=True, group=CommandPalette._GATHER_COMMANDS_GROUP)
+    async def _gather_commands(self, search_value: str) -> None:
+        if self.query(CommandList):  # else the program is about to end, and has taken it away
+            await _gather(self, search_value)
 
     def _action_command_list(self, action: str) -> None:
         if self.query_one(CommandList).size:

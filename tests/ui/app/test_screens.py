@@ -8,7 +8,7 @@ import pytest
 from textual.command import CommandList
 from textual.events import Key
 from textual.geometry import Size
-from textual.widgets import OptionList
+from textual.widgets import Input, OptionList
 
 from chatapp.models import catalog
 from chatapp.models.registry import ModelSpec, Registry
@@ -494,6 +494,16 @@ async def test_the_palette_finds_an_action_by_its_name_its_command_and_what_it_d
         await s.type(words)
         commands = s.app.screen.query_one(CommandList)
         await s.until(lambda: commands.option_count == 1 and "SVG" in str(commands.get_option_at_index(0).prompt))
+
+
+async def test_a_search_in_the_palette_that_the_end_of_the_program_overtakes_ends_quietly(tmp_path):
+    async with stage(tmp_path) as s:  # which raises what a worker raised
+        await s.press("ctrl+p")
+        palette = s.app.screen
+        await palette.query_one(CommandList).remove()
+        palette.query_one("CommandInput", Input).value = "heat"
+        await s.pilot.pause()
+        await s.app.workers.wait_for_complete()
 
 
 async def test_a_page_key_in_the_palette_before_its_list_is_there_does_nothing(tmp_path):
