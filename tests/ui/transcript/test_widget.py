@@ -374,23 +374,30 @@ async def test_the_percentile_scale_follows_the_tokens_shown() -> None:
         assert app.transcript.scales[Heat.ENTROPY].kind == "fixed"
 
 
+class Records(Sequence[Token]):
+    """A hundred records of a message, and whether somebody has read them."""
+
+    def __init__(self, message: int, read: set[int]) -> None:
+        self._message, self._read = message, read
+        self._records = [token(index, f"w{index} ", index / 10 + message) for index in range(100)]
+
+    def __getitem__(self, index: int | slice) -> Any:
+        self._read.add(self._message)
+        return self._records[index]
+
+    def __len__(self) -> int:
+        self._read.add(self._message)
+        return 100
+
+
+def long_conversation(read: set[int], messages: int = 1000) -> list[MessageView]:
+    text = "".join(f"w{index} " for index in range(100))
+    return [MessageView(f"m{n}", "assistant", text, Records(n, read), "tiny") for n in range(messages)]
+
+
 async def test_for_percentiles_a_part_of_a_long_conversation_is_read_spread_over_all_of_it() -> None:
     read: set[int] = set()
-
-    class Records(Sequence[Token]):
-        def __init__(self, message: int) -> None:
-            self._message = message
-            self._records = [token(index, f"w{index} ", index / 10 + message) for index in range(100)]
-
-        def __getitem__(self, index: int | slice) -> Any:
-            read.add(self._message)
-            return self._records[index]
-
-        def __len__(self) -> int:
-            return 100
-
-    text = "".join(f"w{index} " for index in range(100))
-    app = Host(*(MessageView(f"m{n}", "assistant", text, Records(n), "tiny") for n in range(1000)), heat=Heat.ENTROPY)
+    app = Host(*long_conversation(read), heat=Heat.ENTROPY)
     async with app.run_test(size=(60, 12)) as pilot:
         app.transcript.percentile = True
         await pilot.pause()
@@ -399,6 +406,22 @@ async def test_for_percentiles_a_part_of_a_long_conversation_is_read_spread_over
     entropies = sorted(index / 10 + message for index in range(100) for message in range(1000))
     assert scale.low == pytest.approx(entropies[60_000], rel=0.02)
     assert scale.high == pytest.approx(entropies[98_000], rel=0.02)
+
+
+async def test_records_of_what_nobody_looks_at_are_not_read() -> None:
+    read: set[int] = set()
+    app = Host(*long_conversation(read, 100), heat=Heat.ENTROPY)
+    async with app.run_test(size=(60, 12)) as pilot:
+        await pilot.pause()
+        app.transcript.set_messages(long_conversation(read, 100))  # a copy, as a branch is
+        while not app.transcript.settled:
+            app.transcript.measure_some()
+        await pilot.resize_terminal(50, 12)
+        await pilot.pause()
+        assert read <= {96, 97, 98, 99}
+        app.transcript.first_message()
+        await pilot.pause()
+        assert read <= {0, 1, 2, 96, 97, 98, 99}
 
 
 async def test_a_click_on_folded_reasoning_unfolds_it() -> None:
