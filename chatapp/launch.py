@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import random
 import re
@@ -25,11 +24,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
-import psutil
-
-from chatapp.errors import UsageError
+from chatapp.hostfile import HERE, read_hosts, unreachable
 from chatapp.text import visible
 
 #: Without a sign of life for so long, in seconds, the other side counts as gone.
@@ -102,36 +99,20 @@ class Hosts:
         """Several ranks on this machine."""
         threads = max(1, (os.cpu_count() or 1) // ranks)
         share = [f"--env={name}={threads}" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if name not in os.environ]
-        return cls(("127.0.0.1",) * ranks, ("-n", str(ranks), *share))
+        return cls((HERE,) * ranks, ("-n", str(ranks), *share))
 
     @classmethod
     def from_file(cls, path: Path) -> Hosts:
         """The hosts of an mlx.launch hostfile.
 
         Raises:
-            UsageError: It cannot be read, names no hosts, or does not begin with this machine.
+            UsageError: It cannot be used.
         """
-        try:
-            content = json.loads(path.read_bytes())
-        except OSError as error:
-            raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from error
-        except ValueError as error:
-            raise UsageError(f"{path} is not JSON ({error}): make it with `mlx.distributed_config`.") from error
-        names = _names(content)
-        if not names:
-            raise UsageError(
-                f"{path} is not a hostfile of mlx.launch: it names no hosts with “ssh”; make it with "
-                "`mlx.distributed_config`."
-            )
-        if not _is_this_machine(names[0]):
-            raise UsageError(
-                f"{path} begins with {names[0]}: put this machine first, because chatapp runs rank 0 here."
-            )
-        return cls(tuple(names), ("--hostfile", str(path.resolve())))
+        return cls(read_hosts(path), ("--hostfile", str(path.resolve())))
 
     @property
     def _only_here(self) -> bool:
-        return all(name == "127.0.0.1" for name in self.names)
+        return all(name == HERE for name in self.names)
 
     def command(self, socket_path: str) -> list[str]:
         """The command line that starts an engine over the hosts, which then connects to a socket on this machine."""
@@ -183,15 +164,20 @@ async def watch(process: asyncio.subprocess.Process, hosts: Hosts, log: Path, al
         What happened, as a sentence that ends with the last words of whoever was lost.
     """
     output = _Output(len(hosts.names), all_heard)
-    with log.open("ab") as file:
-        # Under MPI the ranks go on writing when mlx.launch itself has been killed.
-        while not output.lost() and process.returncode is None and await _more(process, output, file):
-            pass
-        # Who was first is clear when the others have told their ends as well, or where they wait.
-        until = time.monotonic() + (_AFTER_DEATH if output.exits else _AFTER_HANG)
-        while not output.clear() and time.monotonic() < until and await _more(process, output, file):
-            pass
-    return _sentence(output, hosts, log)
+    asking = asyncio.create_task(unreachable(hosts.names))
+    try:
+        with log.open("ab") as file:
+            # Under MPI the ranks go on writing when mlx.launch itself has been killed.
+            while not output.lost() and process.returncode is None and await _more(process, output, file):
+                if asking.done() and asking.result() and not output.complete:
+                    return asking.result()
+            # Who was first is clear when the others have told their ends as well, or where they wait.
+            until = time.monotonic() + (_AFTER_DEATH if output.exits else _AFTER_HANG)
+            while not output.clear() and time.monotonic() < until and await _more(process, output, file):
+                pass
+        return (not output.complete and await asking) or _sentence(output, hosts, log)
+    finally:
+        asking.cancel()
 
 
 async def _more(process: asyncio.subprocess.Process, output: _Output, file: BinaryIO) -> bool:
@@ -261,6 +247,11 @@ class _Output:
         """Whether a rank has ever given a sign of life."""
         return rank in self._heard
 
+    @property
+    def complete(self) -> bool:
+        """Whether every rank has."""
+        return len(self._heard) == len(self._steps)
+
     def stuck(self) -> int | None:
         """The rank that the others wait for, if that is clear."""
         least = min(self._steps)
@@ -288,7 +279,7 @@ class _Output:
             self.stopped = rank
         if rank not in self._heard:
             self._heard.add(rank)
-            if len(self._heard) == len(self._steps):
+            if self.complete:
                 self._all_heard()
 
     def _note_exits(self, line: str) -> None:
@@ -341,21 +332,6 @@ def _last_words(log: Path, rank: int | None) -> str:
     if not lines:
         return f"Its log {log} is empty."
     return f"Its log {log} ends: {visible((own or lines)[-1][:300])}"
-
-
-def _names(content: Any) -> list[str]:
-    entries = content.get("hosts") if isinstance(content, dict) else content
-    if not isinstance(entries, list):
-        return []
-    names = [entry.get("ssh") if isinstance(entry, dict) else None for entry in entries]
-    return [name for name in names if isinstance(name, str) and name] if all(names) else []
-
-
-def _is_this_machine(name: str) -> bool:
-    own = socket.gethostname()
-    names = {"localhost", own, own.split(".")[0], f"{own.split('.')[0]}.local"}
-    addresses = {address.address for found in psutil.net_if_addrs().values() for address in found}
-    return name.rpartition("@")[2] in names | addresses
 
 
 def _free_ports(count: int) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import json
 import os
+import re
 import select
 import signal
 import socket
@@ -12,6 +14,7 @@ import subprocess
 import sys
 import threading
 import time
+from importlib import metadata
 from pathlib import Path
 
 import psutil
@@ -19,8 +22,10 @@ import pytest
 from mlx._distributed_utils import launch as mlx_launch
 
 from chatapp import launch
+from chatapp.client import Engine, EngineLost
 from chatapp.engine import mlx_launch as patient
 from chatapp.errors import UsageError
+from chatapp.hostfile import unreachable
 from chatapp.launch import Hosts, State
 
 HOSTS = Hosts(("127.0.0.1", "b", "there"), ())
@@ -43,17 +48,34 @@ def test_hosts_of_a_file(tmp_path: Path):
 
 def test_a_file_in_the_longer_form(tmp_path: Path):
     path = tmp_path / "hosts.json"
-    path.write_text(json.dumps({"backend": "jaccl", "hosts": [{"ssh": "127.0.0.1", "ips": ["127.0.0.1"], "rdma": []}]}))
-    assert Hosts.from_file(path).names == ("127.0.0.1",)
+    host = {"ssh": "127.0.0.1", "ips": ["127.0.0.1"]}
+    hosts = [{**host, "rdma": [None, "rdma_en2"]}, {**host, "rdma": ["rdma_en2", None]}]
+    path.write_text(json.dumps({"backend": "jaccl", "envs": ["MLX_METAL_FAST_SYNCH=1"], "hosts": hosts}))
+    assert Hosts.from_file(path).names == ("127.0.0.1", "127.0.0.1")
+
+
+def ring(*hosts: object, **options: object) -> str:
+    return json.dumps({"backend": "ring", "hosts": hosts, **options})
+
+
+HERE = {"ssh": "127.0.0.1", "ips": ["127.0.0.1"]}
 
 
 @pytest.mark.parametrize(
     ("content", "words"),
     [
         ("{", "not JSON"),
+        ("", "not JSON"),
         ("[]", "names no hosts"),
-        ('[{"ips": ["10.0.0.1"]}]', "names no hosts"),
+        ('[{"ips": ["10.0.0.1"]}]', "missing required field `ssh`"),
         ('[{"ssh": "elsewhere.example"}]', "put this machine first"),
+        ('[{"ssh": "127.0.0.1"}]', "names one host only"),
+        (ring(HERE, HERE, backend="wrong"), "asks for the backend “wrong”"),
+        (ring(HERE, {"ssh": "mini.local"}), "mini.local has no “ips”"),
+        (ring(HERE, {"ssh": "mini.local", "ips": ["10.0.0.300"]}), "“10.0.0.300” of mini.local is no address"),
+        (ring(HERE, HERE, envs="X=1"), r"Expected `array`, got `str` - at `\$\.envs`"),
+        (ring(HERE, HERE, envs=["X"]), "not of the form NAME=value"),
+        (ring(HERE, HERE, backend="jaccl"), "0 entries in “rdma”, and there are 2 hosts"),
     ],
 )
 def test_a_file_that_cannot_be_used(tmp_path: Path, content: str, words: str):
@@ -63,6 +85,52 @@ def test_a_file_that_cannot_be_used(tmp_path: Path, content: str, words: str):
         Hosts.from_file(path)
     with pytest.raises(UsageError, match="cannot be read"):
         Hosts.from_file(tmp_path / "missing.json")
+
+
+#: In place of ssh: says what it is told to for a host.
+FAKE_SSH = """#!/bin/sh
+while [ "$1" = -o ]; do shift 2; done
+case $1 in
+gone) echo "ssh: connect to host gone port 22: No route to host" >&2; exit 255;;
+nopython) echo "sh: 1: python: not found" >&2; exit 127;;
+nochatapp) echo "ModuleNotFoundError: No module named 'chatapp'" >&2; exit 1;;
+older) echo Welcome; echo versions %s 0.0.1 0.0.2;;
+*) shift; exec sh -c "$*";;
+esac
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gone", r"gone cannot be reached by ssh \(ssh: connect to host gone port 22: No route to host\)"),
+        ("nopython", f"nopython has no {sys.executable}"),
+        ("nochatapp", "chatapp cannot be started on nochatapp .*No module named"),
+        ("older", "older has mlx 0.0.1, this machine"),
+        ("like this one", ""),
+    ],
+)
+async def test_a_host_that_cannot_take_part_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: str
+):
+    ssh = tmp_path / "ssh"
+    ssh.write_text(FAKE_SSH % metadata.version("chatapp"))
+    ssh.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    said = await unreachable(["127.0.0.1", "also like this one", name])
+    assert re.match(words, said) if words else said == ""
+
+
+async def test_an_engine_over_a_host_that_cannot_be_reached_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """mlx.launch's own ssh may wait for minutes."""
+    ssh = tmp_path / "ssh"
+    ssh.write_text('#!/bin/sh\ncase "$*" in *BatchMode*) echo Unknown host >&2; exit 255;; *) sleep 60;; esac\n')
+    ssh.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    engine = await Engine.start(hosts=Hosts.from_file(hostfile(tmp_path / "hosts.json", "127.0.0.1", "mini.local")))
+    with pytest.raises(EngineLost, match=r"mini\.local cannot be reached by ssh \(Unknown host\)"):
+        await asyncio.wait_for(engine.hello(), 30)
+    await engine.close()
 
 
 def test_signs_of_life_are_taken_out_of_the_output_and_ends_are_seen():
