@@ -54,16 +54,34 @@ def check_sampling(file: TomlFile, keys: tuple[str, ...], sampling: Sampling) ->
     """
     given = {name: getattr(sampling, name) for name in SAMPLING}
     _check(file, keys, {name: value for name, value in given.items() if value is not None}, SAMPLING)
-    offered = {point.name for point in entry_points(group=SAMPLER_GROUP)} if sampling.sampler else set[str]()
-    if sampling.sampler and sampling.sampler not in {*SAMPLERS, *offered}:
-        names = ", ".join([*SAMPLERS, *sorted(offered)])
-        raise file.error((*keys, "sampler"), f"there is no sampler “{sampling.sampler}”; choose one of {names}.")
+    if sampling.sampler and (words := unknown_sampler(sampling.sampler)):
+        raise file.error((*keys, "sampler"), words)
     for token, bias in (sampling.logit_bias or {}).items():
         _check(file, (*keys, "logit_bias"), {str(token): bias}, {str(token): (-math.inf, math.inf)})
         if token < 0:
             raise file.error((*keys, "logit_bias", str(token)), "a token id is 0 or more.")
     if "" in (sampling.stop or ()):
         raise file.error((*keys, "stop"), "an empty string would end every reply: remove it.")
+
+
+def unknown_sampler(name: str) -> str:
+    """Which samplers there are, if this is none of them; else nothing."""
+    if name in SAMPLERS:
+        return ""
+    offered = {point.name for point in entry_points(group=SAMPLER_GROUP)} - set(SAMPLERS)
+    names = ", ".join([*SAMPLERS, *sorted(offered)])
+    return "" if name in offered else f"there is no sampler “{name}”; choose one of {names}."
+
+
+def out_of_range(name: str, value: float, ranges: Mapping[str, tuple[float, float]] = SAMPLING) -> str:
+    """What an option's value must be, if this one makes no sense; else nothing."""
+    low, high = ranges[name]
+    if not math.isfinite(value):
+        return f"must be a finite number, not {value}."
+    if not low <= value <= high:
+        asked = f"at least {low:g}" if math.isinf(high) else f"from {low:g} to {high:g}"
+        return f"must be {asked}, not {value}."
+    return ""
 
 
 def check_adaptive(file: TomlFile, keys: tuple[str, ...], options: Mapping[str, float]) -> None:
@@ -98,9 +116,5 @@ def _check(
     file: TomlFile, keys: tuple[str, ...], values: Mapping[str, Any], ranges: Mapping[str, tuple[float, float]]
 ) -> None:
     for name, value in values.items():
-        low, high = ranges[name]
-        if not math.isfinite(value):
-            raise file.error((*keys, name), f"must be a finite number, not {value}.")
-        if not low <= value <= high:
-            asked = f"at least {low:g}" if math.isinf(high) else f"from {low:g} to {high:g}"
-            raise file.error((*keys, name), f"must be {asked}, not {value}.")
+        if words := out_of_range(name, value, ranges):
+            raise file.error((*keys, name), words)

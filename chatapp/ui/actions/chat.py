@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from chatapp.models.ranges import SAMPLING, out_of_range, unknown_sampler
 from chatapp.protocol import Sampling
 from chatapp.ui.actions.base import Group
 from chatapp.ui.changes import Refused
@@ -16,6 +17,10 @@ from chatapp.ui.requests import SYSTEM
 
 if TYPE_CHECKING:
     from chatapp.conversation.session import ConversationSession
+
+
+#: Kinds of values as msgspec names them, in words.
+_WANTED = {"float": "a number", "int": "a whole number", "object": "a JSON object"}
 
 
 class ChatActions(Group):
@@ -178,7 +183,12 @@ def parsed(name: str, value: str) -> dict[str, Any]:
     try:
         read = msgspec.convert({name: given}, Sampling, strict=False)
     except msgspec.ValidationError as error:
-        raise Refused(f"{value!r} does not fit {name}: {error}.") from error
+        wanted = next((words for kind, words in _WANTED.items() if f"`{kind}" in str(error)), "another kind of value")
+        raise Refused(f"{value!r} does not fit {name}, which takes {wanted}.") from error
+    held = getattr(read, name)
+    words = unknown_sampler(held) if name == "sampler" else out_of_range(name, held) if name in SAMPLING else ""
+    if words:
+        raise Refused(f"{value!r} does not fit {name}: {words}")
     return {name: msgspec.to_builtins(read, str_keys=True)[name]}
 
 

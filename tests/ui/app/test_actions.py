@@ -267,8 +267,19 @@ async def test_sampling_settings_of_the_conversation(tmp_path):
         await s.say("two")
         assert s.engine.asked(Generate)[1].sampling.top_k == 7
         assert s.engine.asked(Generate)[1].sampling.temperature == 0.25
-        await s.say("/set top_k lots")
-        assert any("does not fit top_k" in text for text in s.said)
+        for wrong, words in (
+            ("top_k lots", "does not fit top_k, which takes a whole number"),
+            ("top_k 1.5", "takes a whole number"),
+            ("top_p much", "takes a number"),
+            ("top_p 7", "does not fit top_p: must be from 0 to 1, not 7.0."),
+            ("temperature nan", "finite"),
+            ("max_tokens 0", "at least 1"),
+            ("logit_bias [1]", "takes a JSON object"),
+            ("sampler nonesuch", "there is no sampler “nonesuch”; choose one of standard, adaptive"),
+        ):
+            await s.say(f"/set {wrong}")
+            assert words in s.warned[-1]
+        assert s.workspace.chat.option("sampling", {}) == {"temperature": 0.25, "top_k": 7}
 
 
 async def test_pausing_asks_which_token_comes_next(tmp_path):
