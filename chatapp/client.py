@@ -147,7 +147,11 @@ class Engine:
         """
         try:
             engine = cls(log or _new_log(), hosts)
-            await engine._spawn()
+            try:
+                await engine._spawn()
+            except (OSError, asyncio.CancelledError):
+                await engine.close()
+                raise
         except OSError as error:
             raise EngineLost(f"The engine could not be started: {error.strerror or error}.") from error
         engine._watching = asyncio.create_task(engine._watch())
@@ -174,9 +178,6 @@ class Engine:
                 env=environment,
                 start_new_session=True,
             )
-        except OSError:
-            await self.close()
-            raise
         finally:
             os.close(descriptor)
             os.close(stdin)
@@ -249,7 +250,7 @@ class Engine:
         if self._process:
             await self._end_process(self._process)
         else:
-            self._let_go()
+            self._release()
         if self._watching:
             self._watching.cancel()
 
@@ -263,14 +264,14 @@ class Engine:
             await process.wait()
         if self.hosts:
             _kill(process)  # under MPI, what a killed mlx.launch left behind
-        self._let_go()
-        if self._scratch:
-            self._scratch.cleanup()
+        self._release()
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         leash, self._leash = self._leash, None
         if leash:
             leash.let_go()
+        if self._scratch:
+            self._scratch.cleanup()
 
     async def _watch(self) -> None:
         """Waits for the process to end, then for what it still sent, and tells every request in flight."""

@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -201,6 +203,22 @@ async def test_a_keeper_that_is_stopped_goes_silent(divisible_model: Path, monke
         await asyncio.wait_for(using, PATIENCE)
     await engine.close()
     await assert_gone(processes)
+
+
+@pytest.mark.parametrize("ticks", [1, 2, 3, 5, 8])
+async def test_an_engine_whose_start_is_given_up_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ticks: int
+):
+    """As the chat does when it is left, or F5 is pressed again, at that moment."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    starting = asyncio.create_task(Engine.start(hosts=Hosts.here(2)))
+    for _ in range(ticks):
+        await asyncio.sleep(0)
+    starting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await (await starting).close()
+    await asyncio.to_thread(assert_none_left)
+    assert not list(tmp_path.iterdir())
 
 
 #: Makes a rank's main thread wait for ever when it gets a signal, and shortens what the ranks are patient for.
