@@ -72,7 +72,11 @@ class WritingArea(TextArea):
     def _on_paste(self, event: events.Paste) -> None:  # type: ignore[override] - as above
         event.prevent_default()
         event.stop()
-        self.type_text(self.chips.of_paste(event.text.replace("\r\n", "\n").replace("\r", "\n")))
+        self.take_paste(event.text)
+
+    def take_paste(self, text: str) -> None:
+        """Puts a pasted text in place of the selection, a large one as a chip."""
+        self.type_text(self.chips.of_paste(text.replace("\r\n", "\n").replace("\r", "\n")))
 
     def action_delete_left(self) -> None:
         """Deletes the selection, the chip or the character before the cursor."""

@@ -20,6 +20,7 @@ from chatapp.ui.changes import Refused, Severity
 from chatapp.ui.frames import PacedScreen
 from chatapp.ui.heat import RAMPS, Heat
 from chatapp.ui.keymap import Keymap, Scope, bindings
+from chatapp.ui.prompt.area import WritingArea
 from chatapp.ui.prompt.drafts import Drafts
 from chatapp.ui.prompt.history import History
 from chatapp.ui.prompt.prompt import Prompt, PromptArea
@@ -293,7 +294,11 @@ class ChatScreen(PacedScreen[None]):
 
     def focus_prompt(self) -> None:
         """Puts the keyboard on the prompt, or on the editor in its place."""
-        (self.edit_box.area if self.edit_box.editing is not None else self.prompt.area).focus()
+        self._writing.focus()
+
+    @property
+    def _writing(self) -> WritingArea:
+        return self.edit_box.area if self.edit_box.editing is not None else self.prompt.area
 
     def focus_transcript(self) -> None:
         """Puts the keyboard on the transcript, its cursor on a message."""
@@ -349,6 +354,12 @@ class ChatScreen(PacedScreen[None]):
             event.stop()
             self.focus_prompt()
             self.prompt.area.type_text(event.character)
+
+    def on_paste(self, event: events.Paste) -> None:
+        """What is pasted where nothing takes it (on a message, for example) is for the prompt."""
+        event.stop()
+        self.focus_prompt()
+        self._writing.take_paste(event.text)
 
     @on(Prompt.Ready)
     async def _completed(self) -> None:

@@ -219,3 +219,18 @@ async def test_the_draft_of_a_conversation_that_has_begun_is_not_shown_in_the_ne
         await s.type("begun")
         await s.press("ctrl+n")
         assert s.screen.prompt.area.text == "begun"
+
+
+async def test_what_is_pasted_on_a_message_goes_to_the_prompt_or_the_open_editor(tmp_path):
+    async with stage(tmp_path) as s:
+        await s.say("one")
+        await s.press("escape", "k")
+        s.app.post_message(events.Paste("pasted\r\ndq"))
+        await s.until(lambda: s.screen.prompt.area.full_text == "pasted\ndq")
+        await s.until(lambda: s.screen.focused is s.screen.prompt.area)
+        await s.press("escape", "e")
+        s.screen.transcript.focus()
+        await s.until(lambda: s.screen.focused is s.screen.transcript)
+        s.app.post_message(events.Paste(" more"))
+        await s.until(lambda: s.screen.edit_box.area.full_text.endswith(" more"))
+        assert s.screen.prompt.area.full_text == "pasted\ndq"
