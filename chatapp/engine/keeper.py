@@ -38,15 +38,15 @@ log = logging.getLogger("chatapp.engine.keeper")
 #: Where a rank finds its number: by mlx.launch, by Open MPI, by other MPIs.
 _RANK = ("MLX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 
-#: Asks the rank to write down where its main thread is.
+#: Asks the rank to write down where its main thread is; for how long that is waited for, in seconds.
 WHERE = signal.SIGUSR2
-_WHERE_SECONDS = 0.3
+_WHERE_SECONDS = 1.5
 _PLACE = re.compile(r'File "(.+)", line (\d+) in (.+)')
 
 _SECOND = 1.0
 
 #: A rank that is late and has computed for less than that in the present step, in seconds, sleeps.
-_COMPUTING = 0.5
+_COMPUTING = 0.1
 
 #: One that does not sleep is late when it has computed for this share of what it may take: where others keep it
 #: from computing, a step takes longer by the clock.
@@ -162,8 +162,12 @@ class Keeper:
         self._notes.seek(BYTES)
         self._notes.truncate()
         os.kill(self._process.pid, WHERE)
-        time.sleep(_WHERE_SECONDS)
-        places = _PLACE.findall(os.pread(self._notes.fileno(), 1 << 16, BYTES).decode("utf-8", "replace"))
+        until = time.monotonic() + _WHERE_SECONDS
+        before, written = b"", b""
+        while not (written and written == before) and time.monotonic() < until:
+            time.sleep(0.1)
+            before, written = written, os.pread(self._notes.fileno(), 1 << 16, BYTES)
+        places = _PLACE.findall(written.decode("utf-8", "replace"))
         return ", ".join(f"{file}:{line} {function}" for file, line, function in places[2::-1]) or "an unknown place"
 
     def _end(self, reason: str) -> NoReturn:

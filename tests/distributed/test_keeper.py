@@ -23,7 +23,7 @@ from tests.distributed.processes import hook
     [
         (False, 0.0, None, State.FINE),
         (False, 100.0, None, State.FINE),
-        (True, 0.1, None, State.ASLEEP),
+        (True, 0.05, None, State.ASLEEP),
         (True, 5.0, None, State.FINE),
         (True, 10.0, None, State.LATE),
         (True, 0.0, 3.0, State.STOPPED),
