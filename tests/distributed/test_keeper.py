@@ -66,8 +66,7 @@ def keeper(tmp_path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Pop
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == beat(1, 0)
-        yield process
-        process.kill()
+        yield process  # afterwards its input is closed, by which both end
 
 
 def rank(keeper: subprocess.Popen[bytes]) -> psutil.Process:
