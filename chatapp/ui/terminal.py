@@ -6,6 +6,7 @@ The one module that relies on how Textual's driver and parser work (tests/ui/tes
   was typed. Here the text of a paste never gets to the parser.
 - Textual's loop ends the program at a byte that is not UTF-8. Here it becomes U+FFFD.
 - Sizes exported as ``COLUMNS`` and ``LINES`` outweighed the terminal's own, so that a resize went unseen.
+- Textual's fields let no joiners in (U+200C in Persian, U+200D in emoji) that come as keys.
 - Textual's text fields and palette write control characters to the terminal as they are.
 - Textual leaves SIGTERM and SIGHUP to the system, which restores no terminal and saves no draft.
 - Textual's driver must not be written to while another program has the terminal, and SIGCONT after SIGSTOP started a
@@ -23,6 +24,7 @@ from codecs import getincrementaldecoder
 from collections.abc import Iterable
 from time import monotonic
 from typing import Any
+from unicodedata import category
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -71,10 +73,10 @@ class PasteParser(XTermParser):
             at = seen.find(START)
             if at < 0:
                 self._before = seen[1 - len(START) :]
-                yield from super().feed(data)
+                yield from map(_typed, super().feed(data))
                 return
             rest = at + len(START) - len(self._before)
-            yield from super().feed(data[:rest])
+            yield from map(_typed, super().feed(data[:rest]))
             self._before, self._pasted, self._looked = "", [], self._arrived
             data = data[rest:]
 
@@ -101,6 +103,13 @@ class PasteParser(XTermParser):
                 yield event
         yield events.Paste(pasted[:end])
         yield from self.feed(pasted[end + len(END) :])
+
+
+def _typed(event: Message) -> Message:
+    """A joiner between letters as a paste: fields take only printable characters as typed, and these are none."""
+    if isinstance(event, events.Key) and event.character and category(event.character[0]) == "Cf":
+        return events.Paste(event.character)
+    return event
 
 
 class LeaveNow(Message):
