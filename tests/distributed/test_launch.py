@@ -336,6 +336,7 @@ def test_what_is_relied_on_of_mlx_launch():
     source = inspect.getsource(mlx_launch)
     assert mlx_launch.select is not None, "select is a name of the module, which ours takes the place of"
     assert source.count("select(") == 2
+    assert "select([sys.stdin.fileno()]" in source, "what every rank is given comes from descriptor 0"
     assert "Node with rank {rank} was killed" in source
     assert "Node with rank {rank} exited with code" in source
     assert 'is_local = host == "127.0.0.1"' in source
