@@ -28,7 +28,7 @@ from typing import Any
 from chatapp.client import Engine
 from chatapp.launch import Hosts
 from chatapp.models.registry import DEFAULT_MODEL
-from chatapp.protocol import Ended, Generate, Load, Loaded, Sampling, Turn
+from chatapp.protocol import Ended, Generate, Load, Loaded, Sampling, Started, Turn
 
 #: The end of a turn, in both models' vocabularies.
 END = 2
@@ -36,22 +36,26 @@ END = 2
 PROMPT = Turn("user", "Write a long story about a lighthouse keeper who finds a map. " * 6)
 
 
-async def rate(model: str, ranks: int, tokens: int, rounds: int) -> dict[str, object]:
+async def rate(model: str, ranks: int, tokens: int, rounds: int) -> dict[str, Any]:
     """Median decode and prompt rates, in tokens per second; the first of the rounds is not counted."""
     engine = await Engine.start(hosts=Hosts.here(ranks) if ranks > 1 else None)
     try:
         loaded = await engine.ask(Load(engine.next_request(), model, max_kv_size=2048))
         assert isinstance(loaded, Loaded)
         ends: list[Ended] = []
+        length = 0
         for number in range(rounds + 1):  # the first warms up
             endless = {END: -1000.0}
             sampling = Sampling(temperature=1.0, seed=number, max_tokens=tokens if number else 4, logit_bias=endless)
             async for event in engine.request(Generate(engine.next_request(), "", (PROMPT,), sampling)):
+                if isinstance(event, Started):
+                    length = event.prompt_tokens
                 if isinstance(event, Ended):
                     ends.append(event)
         return {
             "decode": statistics.median(end.generation_tps for end in ends[1:] if end.tokens > 1),
             "prompt": statistics.median(end.prompt_tps for end in ends[1:]),
+            "prompt_tokens": length,
             "parallel": loaded.parallel or "alone",
         }
     finally:

@@ -4,8 +4,9 @@
 
 Every rank reaches its neighbour through a relay, a process that holds what it is sent back for the link's latency and
 passes it on no faster than the link's speed. The first row of a model is measured over relays that add nothing. To that
-the formula adds what the link takes, with the latency that the relay really has: the first figure of each pair. Beside
-it stands what was measured, for a decode step by itself and for a token of the decode loop, which runs a step ahead.
+the formula adds what the link takes, with the latency that the relay really has (in brackets): the first figure of each
+pair. Beside it stands what was measured: for a decode step by itself, for a token of the decode loop, which runs a step
+ahead, and for reading a prompt.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bench.distributed import collectives, rate
@@ -58,19 +59,38 @@ class Shared:
     hidden: int
 
     def step(self, link: Link, kind: str) -> float:
-        """Seconds that the formula gives the messages of a decode step."""
-        size, passes = 4 * self.hidden, 2 * (self.ranks - 1)
+        """Seconds that the formula gives the messages of a decode step: all-sums, or hops and the result to all."""
         if kind.startswith("tensor"):
-            return 2 * self.layers * passes * link.message(size / self.ranks)
-        return passes * link.message(size)
+            return 2 * self.layers * self.all_sum(link, 4 * self.hidden)
+        return 2 * (self.ranks - 1) * link.message(4 * self.hidden)
 
-    def drawn(self, link: Link) -> float:
-        """Seconds that it gives the all-sum by which the ranks agree on the drawn id."""
-        return 2 * (self.ranks - 1) * link.message(8 / self.ranks)
+    def token(self, link: Link, kind: str) -> float:
+        """Seconds that it gives a token's: a step's, and the all-sum by which the ranks agree on the drawn id."""
+        return self.step(link, kind) + self.all_sum(link, 8)
 
+    def prompt(self, link: Link, kind: str, tokens: int) -> float:
+        """Seconds that it gives a prompt's, which is read in chunks, and the first token's.
+
+        Of a prompt the caches are computed and nothing more: the last layer's sums and the pipeline's result are not.
+        Before each chunk, and after the last, the ranks agree on whether the request was cancelled.
+        """
+        chunks = [min(CHUNK, tokens - 1 - first) for first in range(0, tokens - 1, CHUNK)]
+        if kind.startswith("tensor"):
+            read = sum(2 * (self.layers - 1) * self.all_sum(link, 4 * self.hidden * chunk) for chunk in chunks)
+        else:
+            read = sum((self.ranks - 1) * link.message(4 * self.hidden * chunk) for chunk in chunks)
+        return read + (len(chunks) + 1) * self.all_sum(link, 4) + self.token(link, kind)
+
+    def all_sum(self, link: Link, size: float) -> float:
+        """Around the ring and around it again, a part of the data at a time."""
+        return 2 * (self.ranks - 1) * link.message(size / self.ranks)
+
+
+#: Tokens of a prompt that a CPU reads at once.
+CHUNK = 128
 
 PLAIN = Link(0.0)
-LINKS = (Link(0.0003), Link(0.001), Link(0.003), Link(0.0003, 1e6))
+LINKS = (Link(0.0003), Link(0.001), Link(0.003), Link(0.0003, 10e6), Link(0.0003, 1e6))
 
 
 @contextmanager
@@ -90,10 +110,12 @@ def over(link: Link) -> Iterator[None]:
 
 @dataclass
 class Row:
-    """Milliseconds over one link."""
+    """Milliseconds over one link: a step by itself, a token of the loop, a prompt of so many tokens."""
 
     step: float
     token: float
+    prompt: float
+    length: int
     kind: str
 
     @classmethod
@@ -101,25 +123,35 @@ class Row:
         with over(link):
             step = await asyncio.to_thread(collectives, shared.model, shared.ranks)
             found = await rate(shared.model, shared.ranks, tokens, rounds)
-        return cls(1000 * step["with"], 1000 / float(str(found["decode"])), str(found["parallel"]))
+        length = found["prompt_tokens"]
+        token, prompt = 1000 / found["decode"], 1000 * length / found["prompt"]
+        return cls(1000 * step["with"], token, prompt, length, found["parallel"])
+
+    def over(self, shared: Shared, link: Link) -> Row:
+        """What the formula makes of this row, which nothing was added to, for a link."""
+        added = {
+            "step": self.step + 1000 * shared.step(link, self.kind),
+            "token": self.token + 1000 * shared.token(link, self.kind),
+            "prompt": self.prompt + 1000 * shared.prompt(link, self.kind, self.length),
+        }
+        return replace(self, **added)
 
 
 async def compare(shared: Shared, tokens: int, rounds: int) -> None:
     plain = await Row.measured(shared, PLAIN, tokens, rounds)
-    print(f"{shared.name}, {plain.kind}", flush=True)
-    print(f"  {'nothing added':35} step {plain.step:17.1f} ms         token {plain.token:17.1f} ms", flush=True)
+    print(f"{shared.name}, {plain.kind}; milliseconds, the prompt has {plain.length} tokens", flush=True)
+    _show("nothing added", plain, plain)
     for link in LINKS:
         real = Link(one_way(link) - one_way(PLAIN), link.speed)
-        step = plain.step + 1000 * shared.step(real, plain.kind)
-        token = plain.token + 1000 * (shared.step(real, plain.kind) + shared.drawn(real))
         found = await Row.measured(shared, link, tokens, rounds)
-        print(
-            f"  {link!s:18} really {1e6 * real.latency:5.0f} µs",
-            f"step {step:8.1f} {found.step:8.1f} ms {found.step / step - 1:+5.0%} ",
-            f"token {token:8.1f} {found.token:8.1f} ms {found.token / token - 1:+5.0%}",
-            sep="  ",
-            flush=True,
-        )
+        _show(f"{link} ({1e6 * real.latency:.0f})", plain.over(shared, real), found)
+
+
+def _show(link: str, formula: Row, found: Row) -> None:
+    pairs = (("step", formula.step, found.step), ("token", formula.token, found.token))
+    pairs = (*pairs, ("prompt", formula.prompt, found.prompt))
+    cells = (f"{what} {told:7.1f} {came:7.1f} {came / told - 1:+5.0%}" for what, told, came in pairs)
+    print(f"  {link:28}", *cells, sep="  ", flush=True)
 
 
 async def run(arguments: argparse.Namespace) -> None:
