@@ -119,6 +119,21 @@ class ChatApp(App[object]):
         else:
             await self.chat_screen.run("app.quit")
 
+    def action_help_quit(self) -> None:
+        """Ctrl+C where nothing is selected: stops what goes on, else says how to leave."""
+        screen = self.chat_screen
+        if screen is None:
+            self.exit()
+        elif not screen.groups.app.halt():
+            screen.say(f"{screen.keymap.keys('app.quit')} leaves; everything is saved.")
+
+    def copy_to_clipboard(self, text: str) -> None:
+        """Copies by the terminal, and by the system's own program where there is one."""
+        from chatapp.ui import clipboard
+
+        super().copy_to_clipboard(text.encode("utf-8", "replace").decode())  # lone surrogates would end the program
+        self.run_worker(clipboard.copy(text))
+
     def on_leave_now(self, message: LeaveNow) -> None:
         """Ends the program unasked; what is written and not sent is kept."""
         if self.chat_screen is not None and not self.chat_screen.draft_kept:

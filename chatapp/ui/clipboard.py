@@ -1,7 +1,7 @@
-"""Copies text: by the system's own program where there is one, else by the terminal (OSC 52).
+"""Gives copied text to the system's own program, if there is one.
 
-OSC 52 does not get through Terminal.app and most tmux settings, so it is the last resort; tmux takes the text itself
-and hands it on to the terminal.
+The terminal is asked too (OSC 52, by Textual), but that does not get through Terminal.app and most tmux settings. tmux
+takes the text itself and hands it on to the terminal.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 _PROGRAMS = (
     ("pbcopy", ["pbcopy"], ""),
@@ -33,16 +33,10 @@ def program(environment: Mapping[str, str] = os.environ) -> list[str] | None:
     return None
 
 
-async def copy(text: str, by_terminal: Callable[[str], None]) -> None:
-    """Puts text on the clipboard.
-
-    Args:
-        text: What to copy.
-        by_terminal: Copies by the terminal, where no program does it.
-    """
+async def copy(text: str) -> bool:
+    """Puts text on the clipboard; False where no program does it."""
     command = program()
-    if command is None or not await _fed(command, text):
-        by_terminal(text)
+    return command is not None and await _fed(command, text)
 
 
 async def _fed(command: list[str], text: str) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from chatapp.ui import clipboard
+from tests.ui.app.stage import stage
 
 
 @pytest.fixture
@@ -38,16 +39,32 @@ def test_the_program_nearest_to_the_person_is_chosen(environment: dict[str, str]
 
 async def test_tmux_hands_the_text_on_to_the_terminal(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clipboard, "program", lambda: clipboard._TMUX[1])
-    by_terminal: list[str] = []
-    await clipboard.copy("text\n永", by_terminal.append)
-    assert by_terminal == []
-    assert (installed / "copied").read_text() == "text\n永"
+    assert await clipboard.copy("text\n永\ud800")
+    assert (installed / "copied").read_text() == "text\n永?"
     assert (installed / "arguments").read_text() == "load-buffer -w -\n"
 
 
-async def test_where_the_program_fails_the_terminal_copies(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_program_that_fails_is_noticed(installed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (installed / "tmux").write_text("#!/bin/sh\nexit 1\n")
     monkeypatch.setattr(clipboard, "program", lambda: clipboard._TMUX[1])
-    by_terminal: list[str] = []
-    await clipboard.copy("text", by_terminal.append)
-    assert by_terminal == ["text"]
+    assert not await clipboard.copy("text")
+
+
+async def test_whatever_is_copied_reaches_the_program(
+    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A selection in the prompt by Ctrl+C as well as a message by its key, lone surrogates included."""
+    monkeypatch.setattr(clipboard, "program", lambda: clipboard._TMUX[1])
+    copied = installed / "copied"
+    async with stage(tmp_path / "chats") as s:
+        await s.say("a message")
+        await s.press("escape", "k", "y")
+        await s.until(lambda: copied.exists() and copied.read_text() == "a message")
+        s.app.copy_to_clipboard("lone \ud800")
+        await s.until(lambda: copied.read_text() == "lone ?")
+        await s.press("i")
+        s.screen.prompt.area.show_text("in the prompt")
+        s.screen.prompt.area.select_all()
+        await s.press("ctrl+c")
+        await s.until(lambda: copied.read_text() == "in the prompt")
+        assert s.app.clipboard == "in the prompt"

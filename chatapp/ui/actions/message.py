@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import regex
 
-from chatapp.ui import clipboard
 from chatapp.ui.actions.base import Group
 from chatapp.ui.changes import Refused
 from chatapp.ui.heat import Heat
@@ -139,16 +138,16 @@ class MessageActions(Group):
 
     # -- taking along
 
-    async def copy(self, argument: str) -> None:
+    def copy(self, argument: str) -> None:
         text = self.screen.get_selected_text() or self.transcript.source_of(self.target())
-        await clipboard.copy(text, self.app.copy_to_clipboard)
+        self.app.copy_to_clipboard(text)
         self.say("Copied.")
 
-    async def copy_code(self, argument: str) -> None:
+    def copy_code(self, argument: str) -> None:
         blocks = code_blocks(self.transcript.source_of(self.target()))
         if not blocks:
             raise Refused("There is no code block in this message.")
-        await clipboard.copy(blocks[-1], self.app.copy_to_clipboard)
+        self.app.copy_to_clipboard(blocks[-1])
         self.say("The last code block is copied.")
 
     # -- looking

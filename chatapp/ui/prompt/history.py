@@ -34,6 +34,7 @@ class History:
         """Keeps a sent prompt and goes to the newest end. A prompt equal to the last one is not kept twice."""
         self._back = 0
         self._unsent = ""
+        prompt = prompt.encode("utf-8", "replace").decode()  # lone surrogates are nothing for a file
         if len(prompt) > LONGEST or not prompt.strip() or self.entries[-1:] == [prompt]:
             return
         self._entries = [*self.entries, prompt][-KEPT:]

@@ -44,3 +44,16 @@ async def test_every_stop_stops_the_download_and_f5_takes_it_up(tmp_path: Path, 
         assert len(engine.asked(Cancel)) == 1, "nothing is left to stop"
         await on.press("f5")
         await on.until(lambda: sum(len(made.asked(Load)) for made in on.engines) == 2)
+
+
+async def test_ctrl_c_with_nothing_selected_stops_a_reply_and_else_says_how_to_leave(tmp_path: Path) -> None:
+    async with stage(tmp_path) as on:
+        await on.press("ctrl+c")
+        await on.until(lambda: "Ctrl+Q leaves; everything is saved." in on.said)
+        on.engine.gate.clear()
+        on.screen.prompt.area.show_text("one")
+        await on.press("enter")
+        await on.until(lambda: on.workspace.chat.reply and on.workspace.chat.reply.written)
+        await on.press("ctrl+c")
+        await on.until(lambda: not on.workspace.chat.busy)
+        assert on.workspace.chat.path()[-1].finish == "cancelled"
