@@ -145,7 +145,7 @@ class Clock:
         if engine.phase == "lost":
             return f"F5 starts the engine again; your conversation is safe. {engine.message}"
         if engine.phase == "failed":
-            return f"F4 chooses another model. {engine.message}"
+            return f"F5 tries again, F4 chooses another model. {engine.message}"
         if session.read_only:
             return f"{session.read_only} It is shown as it grows; b goes on in a copy."
         for chat in self._screen.workspace.untaken:

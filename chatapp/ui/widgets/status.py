@@ -107,7 +107,7 @@ def progress_words(progress: Progress | None) -> str:
     """A long task in a few words."""
     if progress is None:
         return "loading"
-    words = {"resolve": "looking", "download": "downloading", "verify": "checking", "convert": "converting"}
+    words = {"resolve": "looking for it", "download": "downloading", "verify": "checking", "convert": "converting"}
     what = words.get(progress.stage, "loading")
     if not progress.total:
         return what

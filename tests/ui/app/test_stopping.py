@@ -38,6 +38,7 @@ async def test_every_stop_stops_the_download_and_f5_takes_it_up(tmp_path: Path, 
         await on.until(lambda: link.status.phase == "failed")
         await on.until(lambda: "Esc stops it" not in str(on.screen.status.render()))
         assert "was stopped; what is there is used when it starts again" in link.status.message
+        await on.until(lambda: "F5 tries again, F4 chooses another" in str(on.screen.banner.render()))
         [cancel] = engine.asked(Cancel)
         assert cancel.target == engine.asked(Load)[0].request
         await on.press("escape")
