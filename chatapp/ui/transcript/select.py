@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+import regex
+from textual.geometry import Offset
 from textual.selection import Selection
 
 from chatapp.ui.transcript.document import Document
 from chatapp.ui.transcript.render import GUTTER
 from chatapp.ui.transcript.wrap import cluster_at
+
+_WORD = regex.compile(r"\w(?:[\w\p{M}\u200c\u200d'’-]*[\w\p{M}])?")
+
+
+def word_at(document: Document, y: int, x: int) -> Selection | None:
+    """The word under a display character of a row; None where there is none. See `source_position` for arguments."""
+    row = document.row(y)
+    if row is None or row.kind != "body":
+        return None
+    for word in _WORD.finditer(document.line(row).text):
+        if word.start() <= x - GUTTER < word.end():
+            return Selection(Offset(GUTTER + word.start(), y), Offset(GUTTER + word.end(), y))
+    return None
+
+
+def message_at(document: Document, y: int) -> Selection | None:
+    """The whole message that a row belongs to; None beyond the end."""
+    row = document.row(y)
+    if row is None:
+        return None
+    last = document.bottom(row.entry) - 1
+    end = document.row(last)
+    cells = GUTTER + len(document.line(end).text) if end is not None and end.kind == "body" else 0
+    return Selection(Offset(0, document.top(row.entry)), Offset(cells, last))
 
 
 def source_position(document: Document, y: int, x: int) -> tuple[int, int] | None:

@@ -12,7 +12,7 @@ from chatapp.ui.transcript import walk
 from chatapp.ui.transcript.entry import Entry
 from chatapp.ui.transcript.events import MessageFocused, PickRequested, ScalesChanged, TokenFocused
 from chatapp.ui.transcript.model import MessageView
-from chatapp.ui.transcript.select import selected_source, source_position
+from chatapp.ui.transcript.select import message_at, selected_source, source_position, word_at
 from chatapp.ui.transcript.view import TranscriptView
 
 
@@ -184,12 +184,17 @@ class Transcript(TranscriptView):
     # -- mouse ---------------------------------------------------------------------------------------------------
 
     def on_click(self, event: events.Click) -> None:
-        """Puts the cursor on the token (or else the message) under the mouse."""
-        if self.text_selection is not None:
-            return
+        """Puts the cursor on the token (or else the message) under the mouse; twice selects the word, thrice all."""
         y = self.scroll_offset.y + event.y
         strip = self.render_line(event.y)
         index = len(strip.crop(0, max(0, event.x)).text)
+        if event.chain > 1:
+            event.prevent_default()  # Textual would select the whole conversation
+            selection = word_at(self.document, y, index) if event.chain == 2 else message_at(self.document, y)
+            self.screen.selections = {self: selection} if selection is not None else {}
+            return
+        if self.text_selection is not None:
+            return
         found = source_position(self.document, y, index)
         if found is None:
             return

@@ -315,6 +315,26 @@ async def test_a_click_puts_the_cursor_on_the_token() -> None:
         assert (app.transcript.message_cursor, app.transcript.token_cursor) == ("a", 1)
 
 
+async def test_clicking_twice_selects_the_word_and_thrice_the_message() -> None:
+    app = Host(
+        user("u", "before"), reply("a", "The don't-ask ", "word, and\n\n**a second** 日本語"), user("v", "after")
+    )
+    async with app.run_test(size=(40, 20)) as pilot:
+        await pilot.pause()
+        for text, selected in (("ask", "don't-ask"), ("本語", "日本語"), ("word", "word"), ("second", "second")):
+            x, y = find(app, text)
+            await pilot.click(Transcript, offset=Offset(x + 1, y), times=2)
+            assert app.screen.get_selected_text() == selected
+        x, y = find(app, ", and")
+        await pilot.click(Transcript, offset=Offset(x, y), times=2)
+        assert not app.screen.get_selected_text()
+        await pilot.click(Transcript, offset=Offset(x, y), times=3)
+        assert app.screen.get_selected_text() == "The don't-ask word, and\n\n**a second** 日本語"
+        x, y = find(app, "after")
+        await pilot.click(Transcript, offset=Offset(x, y), times=3)
+        assert app.screen.get_selected_text() == "after"
+
+
 async def test_reasoning_folds_and_unfolds() -> None:
     text = "<think>\nlet me see\nmore\n</think>\n\nThe answer"
     app = Host(reply("a", text))
