@@ -141,6 +141,10 @@ class _Tokens(Sequence[Token]):
     def _tokens(self) -> tuple[Token, ...]:
         return tuple(self._read())
 
+    def forget(self) -> None:
+        """They are read again when somebody looks again."""
+        self.__dict__.pop("_tokens", None)
+
     @overload
     def __getitem__(self, index: int) -> Token: ...
 

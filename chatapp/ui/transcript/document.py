@@ -17,6 +17,9 @@ from chatapp.ui.transcript.lines import Line
 from chatapp.ui.transcript.model import Memory, MessageView
 from chatapp.ui.transcript.tops import Tops
 
+#: Characters of the messages whose rows and records are kept after they were shown: some dozens of screens.
+REMEMBERED = 100_000
+
 RowKind = Literal["header", "body", "rule", "blank"]
 
 
@@ -43,6 +46,7 @@ class Document:
         self._index: dict[str, int] = {}
         self._heights = Tops()
         self._unmeasured: list[int] = []
+        self._seen: dict[str, Entry] = {}  # the one shown longest ago first
 
     @property
     def width(self) -> int:
@@ -61,11 +65,12 @@ class Document:
         old = {entry.id: entry for entry in self.entries}
         self.entries = [self._entry(view, old.get(view.id)) for view in messages]
         self._index = {entry.id: index for index, entry in enumerate(self.entries)}
+        self._seen = {id: entry for id, entry in self._seen.items() if self.get(id) is entry}
         self._changed_all()
 
     def _entry(self, view: MessageView, old: Entry | None) -> Entry:
         if old is not None and old.content == view.content and old.has_tokens(view.tokens):
-            old.view = view
+            old.view, old.content = view, view.content
             old.version += 1
             return old
         folded = old.folded if old is not None else not view.streaming
@@ -227,6 +232,21 @@ class Document:
                 y += layout.top(block + 1) - row.inside
             else:
                 y += 1
+
+    def seen(self, top: int, bottom: int) -> None:
+        """Rows ``[top, bottom)`` are shown; of what was shown long ago, rows and records are forgotten."""
+        first, last = self.row(top), self.row(min(bottom, self.height) - 1)
+        if first is None or last is None:
+            return
+        for entry in self.entries[first.entry : last.entry + 1]:
+            self._seen.pop(entry.id, None)
+            self._seen[entry.id] = entry
+        shown = last.entry + 1 - first.entry
+        characters = sum(len(entry.content) for entry in self._seen.values())
+        while len(self._seen) > shown and characters > REMEMBERED:
+            oldest = self._seen.pop(next(iter(self._seen)))
+            characters -= len(oldest.content)
+            oldest.forget()
 
     def settle_end(self, rows: int) -> None:
         """Lays out what the last ``rows`` rows show."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from chatapp.tokens import Token
 from chatapp.ui.transcript.blocks import THINK, ThinkTags
 from chatapp.ui.transcript.layout import MessageLayout, guess_rows
-from chatapp.ui.transcript.model import MessageView, TokenMap
+from chatapp.ui.transcript.model import MessageView, Rereadable, TokenMap
 
 
 @dataclass(slots=True)
@@ -87,8 +87,20 @@ class Entry:
         """Made when it is first asked for: of most messages of a long conversation it never is."""
         if self._map is None:
             self._map = TokenMap(self.view.content, self.view.tokens)
+            self.entropy_sum = self.entropy_peak = 0.0
+            self.entropy_peak_at = 0
             self.count(self._map.tokens, 0)
         return self._map
+
+    def forget(self) -> None:
+        """Gives back the memory of rows and records, which are made and read again when somebody looks."""
+        if self.view.streaming or self.content is not self.view.content:
+            return  # the tokens that were appended are here only
+        self._map = None
+        if self._layout is not None:
+            self._layout.forget()
+        if isinstance(self.view.tokens, Rereadable):
+            self.view.tokens.forget()
 
     @property
     def tokens(self) -> Sequence[Token]:

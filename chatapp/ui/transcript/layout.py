@@ -101,6 +101,13 @@ class MessageLayout:
         self._measured.add(block)
         return delta
 
+    def forget(self) -> None:
+        """Drops the rows; the heights stay."""
+        for block, lines in enumerate(self._lines):
+            if lines is not None:
+                self._lines[block] = None
+                self._measured.add(block)
+
     def size(self, block: int) -> int:
         """Source characters of a block."""
         return self._blocks[block].end - self._blocks[block].start

@@ -5,9 +5,18 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 from chatapp.protocol import Role
 from chatapp.tokens import Finish, Token
+
+
+@runtime_checkable
+class Rereadable(Protocol):
+    """Tokens that are read when they are looked at, and can be read again."""
+
+    def forget(self) -> None:
+        """Gives back what was read."""
 
 
 @dataclass(frozen=True, slots=True)

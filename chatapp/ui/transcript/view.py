@@ -351,6 +351,7 @@ class TranscriptView(ScrollView, can_focus=True):
         height = self.document.height
         y = self.scroll_offset.y
         self.document.settle(y, y + self.size.height)
+        self.document.seen(y, y + self.size.height)
         if self.document.height != height:
             self.call_later(self._sync_height)
         self._frame = self._new_frame()

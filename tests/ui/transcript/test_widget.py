@@ -409,6 +409,9 @@ class Records(Sequence[Token]):
         self._read.add(self._message)
         return 100
 
+    def forget(self) -> None:
+        self._read.discard(self._message)
+
 
 def long_conversation(read: set[int], messages: int = 1000) -> list[MessageView]:
     text = "".join(f"w{index} " for index in range(100))
@@ -442,6 +445,28 @@ async def test_records_of_what_nobody_looks_at_are_not_read() -> None:
         app.transcript.first_message()
         await pilot.pause()
         assert read <= {0, 1, 2, 96, 97, 98, 99}
+
+
+async def test_of_what_was_shown_long_ago_the_records_are_given_back_and_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("chatapp.ui.transcript.document.REMEMBERED", 2000)
+    read: set[int] = set()
+    app = Host(*long_conversation(read, 40), heat=Heat.ENTROPY)
+    async with app.run_test(size=(60, 12)) as pilot:
+        transcript = app.transcript
+        transcript.first_message()
+        await pilot.pause()
+        before, styles = screen_text(app), [list(strip) for strip in app.screen._compositor.render_strips()]
+        for _ in range(38):
+            transcript.move_message(1)
+            await pilot.pause()
+            assert len(read) <= 8
+            assert transcript.document.index_of(transcript.message_cursor or "") in read
+        transcript.first_message()
+        await pilot.pause()
+        assert screen_text(app) == before
+        assert [list(strip) for strip in app.screen._compositor.render_strips()] == styles
 
 
 async def test_a_click_on_folded_reasoning_unfolds_it() -> None:
@@ -539,8 +564,10 @@ async def test_any_size_draws(size: tuple[int, int]) -> None:
         assert all(strip.cell_length == size[0] for strip in app.screen._compositor.render_strips())
 
 
-async def test_random_use_shows_what_a_fresh_widget_shows() -> None:
+@pytest.mark.parametrize("remembered", [0, 100_000])
+async def test_random_use_shows_what_a_fresh_widget_shows(monkeypatch: pytest.MonkeyPatch, remembered: int) -> None:
     """After any sequence of changes the screen equals that of a widget that was given the end state at once."""
+    monkeypatch.setattr("chatapp.ui.transcript.document.REMEMBERED", remembered)
     rng = random.Random(7)
     app = Host(user("u", "q"))
     contents: dict[str, str] = {"u": "q"}
@@ -563,6 +590,7 @@ async def test_random_use_shows_what_a_fresh_widget_shows() -> None:
                     continue
                 case 3:
                     transcript.move_message(rng.choice([-1, 1]))
+                    await pilot.pause()
                     continue
                 case _:
                     transcript.heat = rng.choice(list(Heat))
