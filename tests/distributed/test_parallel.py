@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import importlib
 import json
-import pkgutil
 from pathlib import Path
+from typing import Any
 
-import mlx_lm.models
 import pytest
 
 from chatapp.client import RequestFailed
@@ -22,6 +21,7 @@ from chatapp.models.sources import parse_source
 from chatapp.protocol import Load
 from tests.distributed.conftest import Start
 from tests.engine.folder import write_model
+from tests.families.configs import SMALL, families, small_config
 from tests.models.gguf_files import Shape, write_gguf
 
 LLAMA = {
@@ -76,16 +76,64 @@ def test_what_cannot_be_divided_gets_a_sentence(change: dict[str, object], ranks
 
 
 def test_what_mlx_lm_offers_is_read_right_from_its_source():
-    """Against the classes themselves, for every model file that has either."""
+    """Against the classes themselves, for every family that can be imported here."""
     found = 0
-    for module in pkgutil.iter_modules(mlx_lm.models.__path__):
-        source = (Path(mlx_lm.models.__path__[0]) / f"{module.name}.py").read_text()
-        if "class Model(" not in source or ("def shard(" not in source and "PipelineMixin" not in source):
+    for family in set(families()) - {"olmo"}:  # which ends the process without a package
+        model = importlib.import_module(f"mlx_lm.models.{family}").Model
+        assert ("tensor" in parallel.supported(family)) == hasattr(model, "shard"), family
+        found += hasattr(model, "shard")
+    assert found > 25
+
+
+class _Group:
+    def rank(self) -> int:
+        return 0
+
+    def size(self) -> int:
+        return 3
+
+
+def _shards(config: dict[str, Any]) -> bool | None:
+    """Whether mlx-lm divides such a model among three ranks; None if there is no such model."""
+    module = importlib.import_module(f"mlx_lm.models.{config['model_type']}")
+    try:
+        model = module.Model(module.ModelArgs.from_dict(config))
+    except (ValueError, TypeError, ZeroDivisionError):
+        return None
+    try:
+        model.shard(_Group())
+    except (ValueError, AssertionError):
+        return False
+    return True
+
+
+def test_what_mlx_lm_cannot_divide_is_foreseen(monkeypatch: pytest.MonkeyPatch):
+    """For every family, and every size in its configuration that three does not divide."""
+    larger = {4: 12, 2: 6, 64: 96, 32: 48, 128: 129}
+    for key, value in SMALL.items():
+        if any(word in key for word in ("heads", "groups", "size", "dim", "vocab")) and value in larger:
+            monkeypatch.setitem(SMALL, key, larger[value])
+    tried = divided = 0
+    for family in families():
+        if "tensor" not in parallel.supported(family) or not _shards(config := small_config(family)):
             continue
-        model = importlib.import_module(f"mlx_lm.models.{module.name}").Model
-        assert ("tensor" in parallel.supported(module.name)) == hasattr(model, "shard"), module.name
-        found += 1
-    assert found > 15
+        own: dict[str, Any] = config.get("text_config") or config
+        divided += 1
+        for key, value in own.items():
+            if not isinstance(value, int) or isinstance(value, bool) or value % 3 or not value:
+                continue
+            changed = (
+                {**config, "text_config": {**own, key: value + 1}} if own is not config else {**own, key: value + 1}
+            )
+            try:
+                foreseen = parallel.choose(changed, "M", 3) == "tensor"
+            except UsageError:
+                foreseen = False
+            if foreseen:
+                assert _shards(changed) is not False, (family, key)
+                tried += 1
+    assert divided > 20
+    assert tried > 50
 
 
 def test_refused_before_its_weights_are_downloaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
