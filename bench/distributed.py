@@ -121,8 +121,8 @@ def expect(arguments: argparse.Namespace) -> None:
         one = 2 * (ranks - 1) * (arguments.latency + size / (ranks * arguments.link))
         together = (2 * arguments.layers + 1) * one
         tensor = arguments.weights / (ranks * arguments.bandwidth) + arguments.compute + together
-        hop = arguments.latency + size / arguments.link
-        pipeline = arguments.weights / arguments.bandwidth + arguments.compute + 3 * (ranks - 1) * hop
+        hops = 2 * (ranks - 1) * (2 * arguments.latency + size / arguments.link)
+        pipeline = arguments.weights / arguments.bandwidth + arguments.compute + hops
         share = together / tensor
         print(
             f"{ranks} machines  tensor {1 / tensor:6.1f} tok/s ({share:4.0%} in collectives)  "
