@@ -14,6 +14,9 @@ F1 shows this for where you are. Each action that does something can also be fou
 slash command in the prompt; a command may be shortened as long as it stays the only one. To send a text that begins
 with a slash, write two.
 
+Ctrl+C copies what is selected; with nothing selected it stops a reply or a download, or says how to leave. In the
+transcript, clicking twice selects a word, thrice a message.
+
 ## Your own keys
 
 In `config.toml` (`chatapp locate` says where it is) give an action's id other keys, parted by commas or spaces:

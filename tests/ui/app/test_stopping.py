@@ -58,3 +58,12 @@ async def test_ctrl_c_with_nothing_selected_stops_a_reply_and_else_says_how_to_l
         await on.press("ctrl+c")
         await on.until(lambda: not on.workspace.chat.busy)
         assert on.workspace.chat.path()[-1].finish == "cancelled"
+        await on.press("escape")
+        on.screen.transcript.text_select_all()
+        await on.press("ctrl+c")
+        await on.until(lambda: on.app.clipboard == "one")
+        await on.press("f4")
+        await on.until(lambda: on.app.screen is not on.screen)
+        on.said.clear()
+        await on.press("ctrl+c")
+        await on.until(lambda: "Ctrl+Q leaves; everything is saved." in on.said)
