@@ -62,8 +62,3 @@ async def test_ctrl_c_with_nothing_selected_stops_a_reply_and_else_says_how_to_l
         on.screen.transcript.text_select_all()
         await on.press("ctrl+c")
         await on.until(lambda: on.app.clipboard == "one")
-        await on.press("f4")
-        await on.until(lambda: on.app.screen is not on.screen)
-        on.said.clear()
-        await on.press("ctrl+c")
-        await on.until(lambda: "Ctrl+Q leaves; everything is saved." in on.said)
