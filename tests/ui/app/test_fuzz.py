@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import random
 
 import pytest
@@ -24,13 +23,6 @@ from tests.ui.fake_engine import FakeEngine
 
 #: How many apps the sequences are played on, and how many on each.
 PARTS, SEQUENCES = 20, 50
-
-#: The parts that every run of the tests plays; the others only when asked for.
-QUICK = range(5, 9)
-LONG = [
-    pytest.mark.slow,
-    pytest.mark.skipif("CHATAPP_TEST_FUZZ" not in os.environ, reason="minutes; CHATAPP_TEST_FUZZ=1 runs it"),
-]
 
 #: Keys that hand the terminal to another program.
 AVOIDED = {"ctrl+g", "E"}
@@ -115,7 +107,7 @@ def key_event(key: str) -> events.Key:
     return events.Key({"/": "slash", "@": "at"}.get(key, key), character)
 
 
-@pytest.mark.parametrize("part", [part if part in QUICK else pytest.param(part, marks=LONG) for part in range(PARTS)])
+@pytest.mark.parametrize("part", range(PARTS))
 async def test_a_thousand_random_sequences(tmp_path, monkeypatch, part):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("chatapp.ui.clipboard.program", lambda: None)
