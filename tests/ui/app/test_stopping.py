@@ -47,7 +47,10 @@ async def test_every_stop_stops_the_download_and_f5_takes_it_up(tmp_path: Path, 
         await on.until(lambda: sum(len(made.asked(Load)) for made in on.engines) == 2)
 
 
-async def test_ctrl_c_with_nothing_selected_stops_a_reply_and_else_says_how_to_leave(tmp_path: Path) -> None:
+async def test_ctrl_c_with_nothing_selected_stops_a_reply_and_else_says_how_to_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chatapp.ui.clipboard.program", lambda: None)
     async with stage(tmp_path) as on:
         await on.press("ctrl+c")
         await on.until(lambda: "Ctrl+Q leaves; everything is saved." in on.said)
