@@ -115,7 +115,9 @@ def test_pick_another_token_and_draw_its_reply_again(start: Callable[..., Termin
     t.keys("t")
     t.until("might have been")
     t.keys("2")
-    t.until("2/2")
+    if "2/2" not in t.until(lambda screen: "2/2" in screen or "the token it already is" in screen):
+        t.keys("1")  # the second likeliest had been drawn
+        t.until("2/2")
     t.until("· ready")
     assert saved()[1] != before
     assert len(saved()) == 2
