@@ -90,7 +90,6 @@ ENDS = {"key": None, "TERM": signal.SIGTERM, "HUP": signal.SIGHUP, "crash": sign
 SOME = [
     ("launching", "KILL"),
     ("meeting", "KILL"),
-    ("loading", "crash"),
     ("reading", "TERM"),
     ("writing", "KILL"),
 ]
