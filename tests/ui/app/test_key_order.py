@@ -10,6 +10,7 @@ import pytest
 from textual import events
 from textual.widgets import Input
 
+from chatapp.ui.key_order import PATIENCE
 from chatapp.ui.screens.ask import AskScreen
 from chatapp.ui.screens.compare import CompareScreen
 from chatapp.ui.widgets.chat_list import ChatList, ChatOptions
@@ -62,7 +63,14 @@ async def test_tab_takes_the_completion_of_all_that_was_typed_before_it(tmp_path
         await s.until(lambda: s.screen.prompt.area.text.startswith("/heat"))
 
 
-async def test_in_the_fields_of_the_list_and_of_a_dialog(tmp_path):
+@pytest.mark.parametrize("seconds", [0, 3 * PATIENCE])
+async def test_in_the_fields_of_the_list_and_of_a_dialog(tmp_path, monkeypatch, seconds):
+    """Also where the dialog takes its time to come."""
+
+    async def composing(_):
+        await asyncio.sleep(seconds)
+
+    monkeypatch.setattr(AskScreen, "on_compose", composing, raising=False)
     async with stage(tmp_path, size=(120, 30)) as s:
         await s.say("about tea")
         first = s.workspace.chat.id
@@ -73,8 +81,8 @@ async def test_in_the_fields_of_the_list_and_of_a_dialog(tmp_path):
         chats = s.screen.query_one(ChatList)
         await s.until(lambda: chats.chosen and chats.chosen.id != first)
         # The letters behind r are for the dialog that r opens, and Up behind Enter is for the list again.
-        burst(s, "down", "r", "end", "backspace", "backspace", "backspace", "c", "u", "p", "enter", "up")
-        await s.until(lambda: s.store.summaries() and "about cup" in {each.title for each in s.store.summaries()})
+        burst(s, "down", "r", "c", "u", "x", "backspace", "p", "enter", "up")
+        await s.until(lambda: "cup" in {each.title for each in s.store.summaries()})
         await s.until(lambda: chats.chosen and chats.chosen.id != first)
         burst(s, "slash", "c", "u", "x", "backspace", "q", "left", "delete", "p")
         field = s.screen.query_one("#chats-search", Input)
@@ -96,8 +104,14 @@ async def test_a_second_enter_does_not_answer_twice(tmp_path):
 @contextlib.asynccontextmanager
 async def screen_held_up(s: Stage) -> AsyncGenerator[None, None]:
     """The chat screen serves nothing meanwhile, its clock neither."""
-    held = asyncio.Event()
-    s.screen.call_later(held.wait)
+    reached, held = asyncio.Event(), asyncio.Event()
+
+    async def hold() -> None:
+        reached.set()
+        await held.wait()
+
+    s.screen.call_later(hold)
+    await reached.wait()
     try:
         yield
     finally:
