@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, Callable
 
 import pytest
 from textual import events
@@ -12,6 +10,7 @@ from textual.widgets import Input
 
 from chatapp.ui.key_order import PATIENCE
 from chatapp.ui.screens.ask import AskScreen
+from chatapp.ui.screens.clock import Clock
 from chatapp.ui.screens.compare import CompareScreen
 from chatapp.ui.widgets.chat_list import ChatList, ChatOptions
 from tests.ui.app.stage import Stage, stage
@@ -101,50 +100,36 @@ async def test_a_second_enter_does_not_answer_twice(tmp_path):
         assert answers == ["b"]  # what stood there was selected
 
 
-@contextlib.asynccontextmanager
-async def screen_held_up(s: Stage) -> AsyncGenerator[None, None]:
-    """The chat screen serves nothing meanwhile, its clock neither."""
-    reached, held = asyncio.Event(), asyncio.Event()
-
-    async def hold() -> None:
-        reached.set()
-        await held.wait()
-
-    s.screen.call_later(hold)
-    await reached.wait()
-    try:
-        yield
-    finally:
-        held.set()
-
-
-async def until(condition: Callable[[], object]) -> None:
-    for _ in range(1000):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it did not come about")
-
-
 async def test_no_key_waits_long_for_one_that_is_held_up(tmp_path):
-    async with stage(tmp_path) as s, screen_held_up(s):
+    async with stage(tmp_path) as s:
+        held = asyncio.Event()
+        s.screen.call_later(held.wait)
         burst(s, "a", "b", "c")
-        await until(lambda: s.screen.prompt.area.text == "abc")
+        for _ in range(1000):
+            if s.screen.prompt.area.text == "abc":
+                break
+            await asyncio.sleep(0.01)
+        held.set()
+        assert s.screen.prompt.area.text == "abc"
 
 
-async def test_a_key_is_about_the_conversation_as_it_is_when_the_screen_is_behind(tmp_path):
+async def test_a_key_is_about_the_conversation_as_it_is_when_the_screen_is_behind(tmp_path, monkeypatch):
     """A reply that came and went between two ticks: the transcript still shows the one before it."""
+    ticking = True
+    tick = Clock.tick
+    monkeypatch.setattr(Clock, "tick", lambda clock: tick(clock) if ticking else None)
     async with stage(tmp_path) as s:
         await s.say("hello")
         await s.press("escape")
         old = s.workspace.chat.path()[-1].id
-        async with screen_held_up(s):
-            s.workspace.chat.regenerate(old)
-            await until(lambda: not s.workspace.chat.busy)
-            assert s.screen.transcript.document.entries[-1].id == old
-            await s.screen.run("message.edit")
-            assert s.screen.edit_box.editing is not None
-            assert s.screen.edit_box.editing.id == s.workspace.chat.path()[-1].id != old
+        ticking = False
+        s.workspace.chat.regenerate(old)
+        await s.until(lambda: not s.workspace.chat.busy)
+        assert s.screen.transcript.document.entries[-1].id == old
+        await s.screen.run("message.edit")
+        assert s.screen.edit_box.editing is not None
+        assert s.screen.edit_box.editing.id == s.workspace.chat.path()[-1].id != old
+        ticking = True
 
 
 async def test_a_key_that_was_under_way_when_a_dialog_opened_breaks_nothing(tmp_path):
