@@ -16,6 +16,8 @@ class EditActions(Group):
     def begin(self, id: str) -> tuple[Editing, str]:
         """An edit of a message, or of the system message, and the text that it begins with.
 
+        That is the message's, or what an earlier edit had become when the program ended before it was confirmed.
+
         Raises:
             Refused: It cannot be edited now.
         """
@@ -23,7 +25,7 @@ class EditActions(Group):
             raise Refused("A reply is being written; Esc stops it.")
         if id == SYSTEM:
             editing = Editing(SYSTEM, "the system message", 0, keep=True, answered=False)
-            return editing, self.chat.session.conversation.system
+            return editing, self._left(id, self.chat.session.conversation.system)
         message = self.chat.message(id)
         mine = message.role != "assistant"
         path = [each.id for each in self.chat.path()]
@@ -31,7 +33,13 @@ class EditActions(Group):
         whose = "your message" if mine else "the reply"
         # A changed question wants a new answer; a corrected answer usually leaves the rest as it is.
         editing = Editing(id, whose, later, keep=not mine and later > 0, answered=mine)
-        return editing, message.content
+        return editing, self._left(id, message.content)
+
+    def _left(self, id: str, content: str) -> str:
+        left = self.screen.drafts.load(self.screen.edit_draft(id)) or content
+        if left != content:
+            self.say("This is your edit as it was when chatapp ended; Esc gives it up.")
+        return left
 
     def confirm(self, argument: str) -> None:
         box = self.screen.edit_box

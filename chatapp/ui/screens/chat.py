@@ -266,14 +266,22 @@ class ChatScreen(PacedScreen[None]):
         self.draft_kept = False
 
     def keep_draft(self) -> None:
-        """Writes down what is in the prompt."""
+        """Writes down what is in the prompt, and in an open editor."""
         self.draft_kept = True
         if self._draft_kept_as != self._draft_name:  # the conversation has begun
             self.drafts.save(self._draft_kept_as, "")
             self._draft_kept_as = self._draft_name
-        trouble = self.drafts.save(self._draft_kept_as, self.prompt.area.full_text)
-        if trouble:
+        self._keep(self._draft_kept_as, self.prompt.area.full_text)
+        if self.edit_box.editing is not None:
+            self._keep(self.edit_draft(self.edit_box.editing.id), self.edit_box.area.full_text)
+
+    def _keep(self, name: str, text: str) -> None:
+        if trouble := self.drafts.save(name, text):
             self.say(trouble, "warning")
+
+    def edit_draft(self, id: str) -> str:
+        """The name of the draft of an edit of a message that is not confirmed."""
+        return f"{self._shown.id}-{id}"
 
     @on(Transcript.ScalesChanged)
     def _rescaled(self) -> None:
@@ -316,7 +324,9 @@ class ChatScreen(PacedScreen[None]):
         self.edit_box.open(editing, text)
 
     def hide_editor(self) -> None:
-        """Puts the prompt back, and the keyboard where it was."""
+        """Puts the prompt back, and the keyboard where it was; the edit is done or given up."""
+        if self.edit_box.editing is not None:
+            self._keep(self.edit_draft(self.edit_box.editing.id), "")
         self.edit_box.close()
         self.prompt.display = True
         if self._from_prompt:
@@ -325,7 +335,8 @@ class ChatScreen(PacedScreen[None]):
             self.focus_transcript()
 
     @on(EditBox.Changed)
-    def _forecast(self) -> None:
+    def _edit_changed(self) -> None:
+        self.draft_kept = False
         self.run_worker(self._show_forecast, exclusive=True, group="forecast")
 
     async def _show_forecast(self) -> None:

@@ -234,3 +234,23 @@ async def test_what_is_pasted_on_a_message_goes_to_the_prompt_or_the_open_editor
         s.app.post_message(events.Paste(" more"))
         await s.until(lambda: s.screen.edit_box.area.full_text.endswith(" more"))
         assert s.screen.prompt.area.full_text == "pasted\ndq"
+
+
+async def test_an_edit_that_was_not_confirmed_when_the_program_ended_is_there_again(tmp_path):
+    async with stage(tmp_path) as s:
+        await s.say("hello")
+        id = s.workspace.chat.id
+        await s.press("escape", "k", "e")
+        await s.until(lambda: s.screen.edit_box.editing)
+        await s.type(" world")
+        await s.until(lambda: s.screen.draft_kept)  # the clock's doing
+    async with stage(tmp_path, open_id=id) as s:
+        await s.press("escape", "k", "e")
+        await s.until(lambda: s.screen.edit_box.editing)
+        assert s.screen.edit_box.area.text == "hello world"
+        await s.press("escape", "e")
+        await s.until(lambda: s.screen.edit_box.editing)
+        assert s.screen.edit_box.area.text == "hello"
+        await s.press("escape", "j", "e")
+        await s.until(lambda: s.screen.edit_box.editing)
+        assert s.screen.edit_box.area.text == s.texts[1]
