@@ -53,9 +53,9 @@ def ask(terminal: Terminal, text: str) -> None:
     terminal.until("· ready")
     terminal.keys(*text)
     terminal.until(text)
-    terminal.keys(ENTER)
     before = len(saved())
-    terminal.until(lambda screen: "· ready" in screen and len(saved()) >= before + 2 - before % 2)
+    terminal.keys(ENTER)
+    terminal.until(lambda screen: "· ready" in screen and len(saved()) >= before + 2)
 
 
 def test_chat_quit_and_go_on(start: Callable[..., Terminal]) -> None:
