@@ -17,7 +17,7 @@ from textual.errors import NoWidget
 from textual.filter import LineFilter
 
 from chatapp.settings import Settings
-from chatapp.ui.key_order import KeyOrder
+from chatapp.ui.key_order import KeyOrder, Typed
 from chatapp.ui.looks import Looks
 from chatapp.ui.screens.first import FirstScreen
 from chatapp.ui.terminal import LeaveNow, Printable, TerminalDriver
@@ -78,7 +78,7 @@ class ChatApp(App[object]):
             return  # the app ends
         if isinstance(event, events.MouseDown | events.MouseMove) and self._is_over_what_was(event):
             return
-        if isinstance(event, events.Key | events.Paste) and not event.is_forwarded:
+        if isinstance(event, Typed) and not event.is_forwarded:
             await self._key_order.take(event)
         else:
             await super().on_event(event)

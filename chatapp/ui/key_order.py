@@ -22,7 +22,8 @@ from textual.dom import DOMNode
 #: goes away.
 PATIENCE: Final = 0.25
 
-Input = events.Key | events.Paste
+#: What a person typed or pasted.
+Typed = events.Key | events.Paste
 
 
 class KeyOrder:
@@ -37,11 +38,11 @@ class KeyOrder:
         """
         self._app = app
         self._serve = serve
-        self._waiting: deque[Input] = deque()
-        self._under_way: Input | None = None
+        self._waiting: deque[Typed] = deque()
+        self._under_way: Typed | None = None
         self._patience: asyncio.TimerHandle | None = None
 
-    async def take(self, event: Input) -> None:
+    async def take(self, event: Typed) -> None:
         """Takes a key or a paste that has just come; called by the app."""
         self._waiting.append(event)
         if self._under_way is None:
@@ -57,7 +58,7 @@ class KeyOrder:
         # Twice: behind the key itself, and behind the messages that it set off.
         _climb(start, lambda: _climb(self._holder(), partial(self._served, event)))
 
-    async def _served(self, event: Input) -> None:
+    async def _served(self, event: Typed) -> None:
         if event is not self._under_way:
             return  # it has arrived after all, when patience had run out
         self._under_way = None

@@ -59,19 +59,20 @@ def loading(t: Terminal) -> None:
 
 
 def reading(t: Terminal) -> None:
-    t.until("· ready")
-    t.child.send(f"\x1b[200~{QUESTION * 40}\x1b[201~")
-    t.until("paste 1")
-    t.keys(ENTER)
-    t.until("reading")
+    ask(t, QUESTION * 40, "paste 1", "reading")
 
 
 def writing(t: Terminal) -> None:
+    ask(t, QUESTION, "three", "writing")
+
+
+def ask(t: Terminal, question: str, shown: str, stage: str) -> None:
+    """Pastes a question, which the prompt shows as ``shown``, sends it, and waits for the status line's word."""
     t.until("· ready")
-    t.child.send(f"\x1b[200~{QUESTION}\x1b[201~")
-    t.until("three")
+    t.child.send(f"\x1b[200~{question}\x1b[201~")
+    t.until(shown)
     t.keys(ENTER)
-    t.until("writing")
+    t.until(stage)
 
 
 def ready(t: Terminal) -> None:
